@@ -19,6 +19,7 @@ use contexture::config::{ConfigError, Loaded, Schema, editor_schema};
 use contexture::engines::OpenError;
 use contexture::providers::{NoModel, Resolved};
 use contexture_engine_api::{StoreCommand, make_private_folder};
+use contexture_gateway::SettingsError;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -181,11 +182,17 @@ pub(crate) fn unused_settings(loaded: &Loaded, catalog: &Catalog, requested: &st
     of_engine.collect()
 }
 
-/// Returns what a gateway could not run with, in words. The environment is not looked at.
+/// Returns what a gateway could not run with, in words. Neither the environment nor files are looked
+/// at.
 pub(crate) fn for_gateway(loaded: &Loaded) -> Vec<String> {
-    let problems = contexture_gateway::problems(loaded);
-    let problems = problems.iter();
-    let of_key = problems.map(|problem| loaded.finding(&problem.keys(), problem.to_string()));
+    in_words(loaded, &contexture_gateway::problems(loaded))
+}
+
+/// Returns the problems of a gateway in words, each with the place of its cause.
+pub(crate) fn in_words(loaded: &Loaded, problems: &[SettingsError]) -> Vec<String> {
+    let of_key = problems
+        .iter()
+        .map(|problem| loaded.finding(&problem.keys(), problem.to_string()));
     of_key.map(|finding| finding.to_string()).collect()
 }
 

@@ -15,7 +15,7 @@ use anstyle::{AnsiColor, Style};
 use miette::Diagnostic;
 use serde::Serialize;
 
-use crate::config::{for_gateway, unused_settings, wrong_settings};
+use crate::config::{for_gateway, in_words, unused_settings, wrong_settings};
 use crate::error::CliError;
 use crate::terminal::visible;
 use crate::{Global, NEGATIVE, OK, kept, output, start, window};
@@ -148,7 +148,9 @@ fn examine(loaded: Loaded, offline: bool, findings: &mut Findings) {
     for warning in &loaded.warnings {
         findings.problem("config", warning.to_string());
     }
-    for problem in for_gateway(&loaded) {
+    let certificates = contexture_gateway::certificate_problems(&loaded);
+    let certificates = in_words(&loaded, &certificates);
+    for problem in for_gateway(&loaded).into_iter().chain(certificates) {
         findings.problem("gateway", problem);
     }
     match writable(&loaded.home) {

@@ -328,7 +328,8 @@ fn config_check_names_a_folder_that_is_no_embedder() {
 }
 
 /// What `serve` refuses, `config check` and `engines doctor` name with its line. A name that has to be
-/// resolved, and variables of the environment, are left to `serve`.
+/// resolved, and variables of the environment, are left to `serve`, and files to `engines doctor`, too:
+/// a configuration is checked where it is written, which may be another machine.
 #[test]
 fn config_check_names_what_a_gateway_cannot_run_with() {
     let home = Home::new();
@@ -357,7 +358,6 @@ fn config_check_names_what_a_gateway_cannot_run_with() {
         ("hosts: [\"http://x\"]", "in `gateway.hosts`"),
         ("hosts: [\"\"]", "in `gateway.hosts`"),
         ("hosts: [\"*.example.org\"]", "in `gateway.hosts`"),
-        ("tls: {certificate: none.pem, key: none.key}", "none.pem"),
     ];
     for (text, says) in cases {
         home.put("home/config.yaml", &format!("gateway:\n  {text}\n"));
@@ -371,13 +371,20 @@ fn config_check_names_what_a_gateway_cannot_run_with() {
             .stdout_has(says)
             .stdout_has("config.yaml:2:");
     }
-    let text = "upstream:\n  openai:\n    tls: {ca: none.pem}\n";
-    home.put("home/config.yaml", text);
-    for command in ["config check", "serve"] {
-        let ran = home.contexture(command);
+    for text in [
+        "gateway:\n\n  tls: {certificate: none.pem, key: none.key}\n",
+        "upstream:\n  openai:\n    tls: {ca: none.pem}\n",
+    ] {
+        home.put("home/config.yaml", text);
+        home.done("config check");
+        let ran = home.contexture("serve");
         ran.exits(2)
             .stderr_has("none.pem")
             .stderr_has("config.yaml:3:");
+        let ran = home.contexture("engines doctor");
+        ran.exits(1)
+            .stdout_has("none.pem")
+            .stdout_has("config.yaml:3:");
     }
     for text in [
         "listen: \"localhost:8787\"",

@@ -226,7 +226,7 @@ fn what_is_compacted_comes_back_exactly_after_a_restart() {
     assert!(kept["compacted_at"].as_str().unwrap().ends_with('Z'));
 
     let ran = home.done("sessions restore s m3");
-    ran.stderr_has("1 message will stand");
+    ran.stderr_has("1 message will be restored");
     let ran = home.done("compress chat.json --session s");
     let restored = messages(&ran.stdout);
     assert_eq!(restored[3], whole[3]);
@@ -274,7 +274,7 @@ fn the_tool_restores_from_the_command_line_too() {
         let ran = home.run(["tool", "restore", &asked, "--session", "s"]);
         ran.exits(0);
         assert_eq!(json(&ran.stdout)["content"], whole[at]["content"]);
-        ran.stderr_has("1 message will stand");
+        ran.stderr_has("1 message will be restored");
     }
     let ran = home.contexture("compress chat.json --session s");
     let restored = messages(&ran.stdout);

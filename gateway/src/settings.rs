@@ -124,10 +124,9 @@ impl SettingsError {
     }
 }
 
-/// Finds what a gateway could not run with, as far as the configuration and the files that it names
-/// tell. Variables of the environment are not read and names are not resolved, so the configuration
-/// can be checked on another machine, too. Only [`Gateway::open`](crate::Gateway::open) tells
-/// everything.
+/// Finds what a gateway could not run with, as far as the configuration tells. Variables and files
+/// are not read and names are not resolved, so the configuration can be checked on another machine,
+/// too. Only [`Gateway::open`](crate::Gateway::open) tells everything.
 pub fn problems(loaded: &Loaded) -> Vec<SettingsError> {
     let config = &loaded.config;
     let gateway = &config.gateway;
@@ -147,18 +146,21 @@ pub fn problems(loaded: &Loaded) -> Vec<SettingsError> {
         SettingsError::Entry { key, entry }
     });
     found.extend(entries);
-    let own = tls::acceptor(loaded, &gateway.tls).err();
+    found
+}
+
+/// Finds the certificates and keys that the configuration names and that cannot be used on this
+/// machine.
+pub fn certificate_problems(loaded: &Loaded) -> Vec<SettingsError> {
+    let config = &loaded.config;
+    let own = tls::acceptor(loaded, &config.gateway.tls).err();
     let of_providers = provider_tls(config)
         .into_iter()
         .filter_map(|(provider, tls)| {
             tls::apply(loaded, provider.name(), tls, reqwest::Client::builder()).err()
         });
-    found.extend(
-        own.into_iter()
-            .chain(of_providers)
-            .map(SettingsError::Certificate),
-    );
-    found
+    let found = own.into_iter().chain(of_providers);
+    found.map(SettingsError::Certificate).collect()
 }
 
 /// The names of `gateway.tokens` that are not valid, and those that share a variable.
