@@ -17,8 +17,6 @@ use serde_json::{Map, Value};
 use wide::u8x32;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::FormatError;
-
 /// The maximum nesting depth of values. It is the limit of `serde_json`, so both accept the
 /// same documents.
 const MAX_DEPTH: u32 = 128;
@@ -458,9 +456,10 @@ impl<'a> Raw<'a> {
         Some(self.get(key)?.string()?.into_owned()).filter(|text| !text.is_empty())
     }
 
-    /// The value as [`parse_json`] returns it. The recursion is bounded by the maximum nesting
+    /// The value, with what [`Value`] cannot hold replaced: half of a surrogate pair by U+FFFD, and a
+    /// number beyond the range of `f64` by a string. The recursion is bounded by the maximum nesting
     /// depth.
-    fn value(self) -> Value {
+    pub(super) fn value(self) -> Value {
         if self.is_object() {
             let members = self.members();
             let members = members.map(|(key, value)| (key.into_owned(), value.value()));
@@ -508,19 +507,6 @@ impl<'a> Raw<'a> {
             hash.update(b",");
         }
     }
-}
-
-/// Parses JSON, also if it has values that are valid but that [`Value`] cannot hold. Half of a
-/// surrogate pair, which JavaScript writes if it cuts a text inside a character, becomes U+FFFD. A
-/// number beyond the range of `f64` becomes a string.
-///
-/// # Errors
-/// Fails if the text is not a single JSON value, or if values are nested too deep.
-pub fn parse_json(text: &str) -> Result<Value, FormatError> {
-    serde_json::from_str(text).or_else(|_| {
-        let raw = Raw::parse(text).map_err(|error| FormatError::json(text, 0, error))?;
-        Ok(raw.value())
-    })
 }
 
 /// Feeds a text to a hash, with its length in front so that it cannot run into what follows.

@@ -13,6 +13,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::anatomy::time_of;
 use super::body::{BodySpans, LIST_KEYS, is_setup, message_dialect, system_text};
 use super::builder::Builder;
@@ -737,4 +739,17 @@ fn unrecognised(raw: Raw<'_>) -> FormatError {
             "lines needs a `role` in every line, or events with a `message`".to_owned(),
         ],
     }
+}
+
+/// Parses JSON, also if it has values that are valid but that [`Value`] cannot hold. Half of a
+/// surrogate pair, which JavaScript writes if it cuts a text inside a character, becomes U+FFFD. A
+/// number beyond the range of `f64` becomes a string.
+///
+/// # Errors
+/// Fails if the text is not a single JSON value, or if values are nested too deep.
+pub fn parse_json(text: &str) -> Result<Value, FormatError> {
+    serde_json::from_str(text).or_else(|_| {
+        let raw = Raw::parse(text).map_err(|error| FormatError::json(text, 0, error))?;
+        Ok(raw.value())
+    })
 }
