@@ -123,6 +123,9 @@ pub(crate) fn model_in(url: &str) -> Option<&str> {
 /// APIs know each parameter with a `$` before its name, too. Returns the query without it, and the
 /// credential. A query is part of URLs, which must not contain a credential.
 pub(crate) fn without_credential(query: &str, name: &str) -> (String, Option<String>) {
+    if query.is_empty() {
+        return (String::new(), None);
+    }
     let value_of = |pair: &str| {
         let url = reqwest::Url::parse(&format!("http://q/?{pair}")).ok()?;
         let (named, value) = url.query_pairs().next()?;

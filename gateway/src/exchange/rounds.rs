@@ -253,15 +253,7 @@ async fn whole_body(start: StreamStart, response: reqwest::Response) -> Result<B
 /// Reads a round that came as a stream although the answer is a JSON body. The error says why the
 /// round is not complete.
 fn read_events(api: Api, reader: &mut AnswerReader, body: &[u8]) -> Result<(), String> {
-    let mut events = Events::default();
-    events.push(body);
-    let mut out = Vec::new();
-    while let Some(event) = events.next() {
-        reader.event(&event, &mut out);
-    }
-    if let Some(rest) = events.rest() {
-        reader.event(&rest, &mut out);
-    }
+    reader.events(body);
     let progress = reader.progress();
     if !progress.failed && (progress.finished || progress.is_whole) {
         return Ok(());

@@ -27,7 +27,6 @@ use crate::lineage::SummaryTarget;
 use crate::proof;
 use crate::settings::Settings;
 use crate::stream::AnswerReader;
-use crate::stream::sse::Events;
 
 /// The most bytes of an answer that are read. A longer summary is noted in part, if it can still be
 /// parsed.
@@ -131,17 +130,7 @@ fn items(api: Api, body: &[u8]) -> Vec<String> {
     let json = std::str::from_utf8(body).ok();
     match json.and_then(|json| reader.parse(json)) {
         Some(body) => reader.json(body),
-        None => {
-            let mut events = Events::default();
-            events.push(body);
-            let mut out = Vec::new();
-            while let Some(event) = events.next() {
-                reader.event(&event, &mut out);
-            }
-            if let Some(rest) = events.rest() {
-                reader.event(&rest, &mut out);
-            }
-        }
+        None => reader.events(body),
     }
     reader.take_round().items
 }

@@ -13,7 +13,7 @@ use super::chat::Chat;
 use super::gemini::Gemini;
 use super::messages::Messages;
 use super::responses::Responses;
-use super::sse::Event;
+use super::sse::{Event, Events};
 use super::surrogates;
 use super::{Call, Progress, Round, ToolNames, number, set, write_event};
 use crate::api::Api;
@@ -265,6 +265,19 @@ impl AnswerReader {
         if self.has_stand_ins {
             let written = String::from_utf8_lossy(&out.split_off(position)).into_owned();
             out.extend(self.restored(written).into_bytes());
+        }
+    }
+
+    /// Reads a round that was received whole as a stream of events. Nothing of it is passed on.
+    pub(crate) fn events(&mut self, body: &[u8]) {
+        let mut events = Events::default();
+        events.push(body);
+        let mut out = Vec::new();
+        while let Some(event) = events.next() {
+            self.event(&event, &mut out);
+        }
+        if let Some(rest) = events.rest() {
+            self.event(&rest, &mut out);
         }
     }
 
