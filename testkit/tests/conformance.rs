@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use contexture_engine_api::*;
@@ -16,6 +17,8 @@ struct Faulty {
     seen: Vec<(MessageId, String)>,
     asked: AtomicU64,
     commits: Commits,
+    /// What sessions of one factory share that should share nothing.
+    shared: Arc<Mutex<String>>,
 }
 
 /// What the status says of compactions.
@@ -27,9 +30,6 @@ enum Commits {
     /// How far the work is that began in the background when the session was opened.
     Work(Instant),
 }
-
-/// What sessions share that should share nothing.
-static SHARED: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());
 
 impl Faulty {
     fn has(&self, row: Row) -> bool {
@@ -52,7 +52,7 @@ impl Faulty {
             );
         }
         if self.has(Row::Sessions) {
-            text.push_str(&SHARED.lock().unwrap());
+            text.push_str(&self.shared.lock().unwrap());
         }
         text
     }
@@ -132,7 +132,7 @@ impl ContextEngine for Faulty {
             }
             self.seen.push((message.id(), message.raw().to_owned()));
             let first: String = message.text().split(' ').take(1).collect();
-            SHARED.lock().unwrap().clone_from(&first);
+            self.shared.lock().unwrap().clone_from(&first);
         }
         Ok(())
     }
@@ -183,26 +183,42 @@ impl ContextEngine for Faulty {
     }
 }
 
-struct Factory(Option<Row>, Commits);
+struct Factory {
+    fault: Option<Row>,
+    commits: Commits,
+    shared: Arc<Mutex<String>>,
+}
+
+impl Factory {
+    fn new(fault: Option<Row>, commits: Commits) -> Self {
+        let shared = Arc::default();
+        Self {
+            fault,
+            commits,
+            shared,
+        }
+    }
+}
 
 impl EngineFactory for Factory {
     fn create(_request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
-        Ok(Self(None, Commits::Nothing))
+        Ok(Self::new(None, Commits::Nothing))
     }
 
     fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
-        if self.0 == Some(Row::Opens) && request.services.model().is_none() {
+        if self.fault == Some(Row::Opens) && request.services.model().is_none() {
             return Err(EngineError::Settings("a model is needed".into()));
         }
         Ok(Box::new(Faulty {
-            fault: self.0,
+            fault: self.fault,
             services: request.services.clone(),
             seen: Vec::new(),
             asked: AtomicU64::new(0),
-            commits: match self.1 {
+            commits: match self.commits {
                 Commits::Work(_) => Commits::Work(Instant::now()),
                 commits => commits,
             },
+            shared: self.shared.clone(),
         }))
     }
 }
@@ -213,7 +229,7 @@ fn checked(fault: Option<Row>) -> Report {
 
 fn checked_with(fault: Option<Row>, commits: Commits) -> Report {
     let subject = Subject::new("faulty", About::default(), move |_| {
-        Ok(Box::new(Factory(fault, commits)))
+        Ok(Box::new(Factory::new(fault, commits)))
     });
     let mut how = Checking::default();
     how.generated = 6;
