@@ -271,6 +271,40 @@ fn a_failed_engine_stops_the_command_or_leaves_the_conversation_as_it_was() {
     }
 }
 
+/// An engine that makes no compaction, or too small a one, has not failed. But the provider would
+/// refuse the prompt.
+#[test]
+fn the_builtin_stands_in_for_an_engine_that_leaves_the_prompt_too_large() {
+    for fault in ["rests", "defers", "cannot", "too-little"] {
+        for force in [&[][..], &["--force"]] {
+            let home = misbehaving(fault, "");
+            let report = ["--report", "report.json"];
+            let Ran { code, stderr, .. } =
+                ran(&mut home.contexture(&[&COMPRESS[..], &report, force].concat()));
+            assert_eq!(code, Some(0), "{fault}: {stderr}");
+            assert!(
+                stderr.contains("on purpose") || fault == "too-little",
+                "{stderr}"
+            );
+            assert!(
+                stderr.contains("The built-in compressor stood in for this compaction."),
+                "{stderr}"
+            );
+            let report = std::fs::read_to_string(home.path().join("report.json")).unwrap();
+            let report: Value = serde_json::from_str(&report).unwrap();
+            assert_eq!(report["engine"], "compressor", "{report}");
+            assert!(
+                report["tokens_before"].as_u64().unwrap() > 20_000,
+                "{report}"
+            );
+            assert!(
+                report["tokens_after"].as_u64().unwrap() < 20_000,
+                "{report}"
+            );
+        }
+    }
+}
+
 /// Nothing is wrong with the command or the configuration.
 #[test]
 fn an_engine_that_is_named_and_fails_as_it_is_opened_has_failed() {

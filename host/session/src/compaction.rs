@@ -52,8 +52,14 @@ impl Session {
             Compact::Auto if self.compactor.automatic().is_err() => self.does_not_fit(),
             Compact::Auto if is_settled && self.current.fits_roughly() => None,
             Compact::Auto if is_as_small_as_it_gets => Some(self.still_too_large()),
-            Compact::Auto => self.compact_if_due(decision, &ask)?,
-            Compact::Force => Some(self.compact(&ask, Way::Compress)?),
+            Compact::Auto => {
+                let tried = self.compact_if_due(decision, &ask)?;
+                self.made_to_fit(tried, &ask)?
+            }
+            Compact::Force => {
+                let tried = self.compact(&ask, Way::Compress)?;
+                self.made_to_fit(Some(tried), &ask)?
+            }
         };
         // A compaction that was only tried leaves the decision open, so the next request tries
         // again.
@@ -200,6 +206,36 @@ impl Session {
         Ok(report)
     }
 
+    /// Lets the built-in compressor compact what the engine left too large for the window, if
+    /// `context.on_failure` is `fallback`. `tried` is what the engine did. After a failure the built-in
+    /// compressor has had its turn already.
+    fn made_to_fit(
+        &mut self,
+        tried: Option<CompactionReport>,
+        ask: &Ask,
+    ) -> Result<Option<CompactionReport>, SessionError> {
+        let may_stand_in =
+            self.link.on_failure() == OnFailure::Fallback && !self.engine().is_builtin();
+        let is_open = |tried: &CompactionReport| {
+            may_stand_in && tried.outcome != OutcomeKind::Failed && !self.current.fits()
+        };
+        let Some(reason) =
+            (tried.as_ref().filter(|tried| is_open(tried))).map(|tried| &tried.reason)
+        else {
+            return Ok(tried);
+        };
+        let ask = ask.clone().enforced();
+        let stood_in = self.timed(|session| {
+            let made = session.stand_in(reason, &ask, Way::Compress)?;
+            Ok(made.unwrap_or_else(|failure| session.unchanged(OutcomeKind::Failed, failure)))
+        })?;
+        Ok(match tried {
+            Some(tried) if tried.is_made() && stood_in.is_made() => Some(stood_in.after(tried)),
+            _ if stood_in.is_made() => Some(stood_in),
+            _ => tried,
+        })
+    }
+
     /// The report for a request that comes again although the last compaction made it as small as
     /// possible and it is still too large.
     fn still_too_large(&self) -> CompactionReport {
@@ -242,12 +278,20 @@ impl Session {
         Ok(Some(report).filter(CompactionReport::is_made))
     }
 
-    /// Makes the window smaller. Unless the report says `Compacted`, the window is as it was. The
-    /// report has the duration and the number of model calls, also the one in an error.
+    /// Makes the window smaller. Unless the report says `Compacted`, the window is as it was.
     fn compact(&mut self, ask: &Ask, way: Way) -> Result<CompactionReport, SessionError> {
+        self.timed(|session| session.compact_with_policy(ask, way))
+    }
+
+    /// Writes the duration and the number of model calls into the report, also into the one in an
+    /// error.
+    fn timed(
+        &mut self,
+        compact: impl FnOnce(&mut Self) -> Result<CompactionReport, SessionError>,
+    ) -> Result<CompactionReport, SessionError> {
         let began = Instant::now();
         let calls_before = self.model_calls();
-        let mut result = self.compact_with_policy(ask, way);
+        let mut result = compact(self);
         let report: &mut CompactionReport = match &mut result {
             Ok(report) => report,
             Err(SessionError::EngineFailed { report, .. }) => report,
@@ -282,24 +326,34 @@ impl Session {
                 report: Box::new(failed),
             }),
             OnFailure::Fallback if !self.engine().is_builtin() => {
-                let fallback = self.link.fallback(&self.current)?;
-                match (self.compactor).attempt(fallback, &mut self.current, ask, way) {
-                    Ok(mut report) => {
-                        let failure = sentence(&failure);
-                        let note = "The built-in compressor stood in for this compaction.";
-                        report.notes.insert(0, format!("{failure} {note}"));
-                        Ok(report)
-                    }
-                    Err(second) => {
-                        let failure = sentence(&failure);
-                        let both =
-                            format!("{failure} The built-in compressor failed too: {second}");
-                        Ok(self.unchanged(OutcomeKind::Failed, both))
-                    }
-                }
+                let stood_in = self.stand_in(&failure, ask, way)?;
+                Ok(stood_in.unwrap_or_else(|second| {
+                    let failure = sentence(&failure);
+                    let both = format!("{failure} The built-in compressor failed too: {second}");
+                    self.unchanged(OutcomeKind::Failed, both)
+                }))
             }
             OnFailure::Fallback | OnFailure::Passthrough => Ok(failed),
         }
+    }
+
+    /// Asks the built-in compressor in place of the engine. `reason` says why, for the report. The
+    /// inner error says how the built-in compressor failed.
+    fn stand_in(
+        &mut self,
+        reason: &str,
+        ask: &Ask,
+        way: Way,
+    ) -> Result<Result<CompactionReport, String>, SessionError> {
+        let fallback = self.link.fallback(&self.current)?;
+        let made = (self.compactor).attempt(fallback, &mut self.current, ask, way);
+        Ok(made.map(|mut report| {
+            let note = "The built-in compressor stood in for this compaction.";
+            report
+                .notes
+                .insert(0, format!("{} {note}", sentence(reason)));
+            report
+        }))
     }
 
     /// A report that the window was not changed.

@@ -266,8 +266,21 @@ impl ContextEngine for Misbehaving {
         if self.fault == "reads-past-deadline" {
             self.read_past_the_deadline(messages);
         }
+        match self.fault.as_str() {
+            "rests" => return Ok(Outcome::NothingToDo("on purpose".into())),
+            "defers" => return Ok(Outcome::Deferred("on purpose".into())),
+            "cannot" => {
+                return Ok(Outcome::FloorTooHigh(
+                    Floor::default().reason("on purpose".into()),
+                ));
+            }
+            _ => {}
+        }
         let user = messages.iter().rposition(MessageView::is_real_user);
-        let cut = messages.len().saturating_sub(KEEP_LAST);
+        let cut = match self.fault.as_str() {
+            "too-little" => 4,
+            _ => messages.len().saturating_sub(KEEP_LAST),
+        };
         let cut = safe_cut(messages, cut.min(user.unwrap_or(cut)));
         if cut < 2 {
             return Ok(Outcome::NothingToDo("too short".into()));
