@@ -217,7 +217,7 @@ fn make_vectors(
         return Some(vectors);
     }
     // The engine can read the texts of a session only while the session is open.
-    let _open = sessions::beside(engines, store, session, engine).ok();
+    let _open = sessions::read_only(engines, store, session, engine).ok();
     let ask = |command| {
         let answer = engines.manage(Some(engine), &command);
         answer.map_err(CliError::of_keeper)

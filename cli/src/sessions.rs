@@ -470,7 +470,7 @@ fn index(
     for session in &sessions {
         let _open = match dry_run {
             true => None,
-            false => Some(beside(engines, store, &session.session, &engine)?),
+            false => Some(read_only(engines, store, &session.session, &engine)?),
         };
         let command = StoreCommand::Index {
             session: Some(session.session.clone()),
@@ -502,7 +502,7 @@ fn index(
 ///
 /// # Errors
 /// Fails if the engine cannot open the session.
-pub(crate) fn beside(
+pub(crate) fn read_only(
     engines: &Arc<Engines>,
     store: &Arc<Record>,
     id: &str,
@@ -511,7 +511,7 @@ pub(crate) fn beside(
     let agent = window::choose(None, None, None, engines.config()).agent;
     let options = SessionOptions::default()
         .engine(Some(engine.to_owned()))
-        .beside(Some(Arc::clone(store)));
+        .read_only(Some(Arc::clone(store)));
     let opened = Session::open(engines, None, id, agent, options);
     opened.map_err(|error| CliError::EngineFailed {
         because: "what it derives of a session is its own",

@@ -87,7 +87,7 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
     // The agent may have the session open, so it is opened for reading only.
     let options = SessionOptions::default()
         .engine(Some(engine.to_owned()))
-        .beside(Some(Arc::clone(&store)));
+        .read_only(Some(Arc::clone(&store)));
     let open = |engines: &Arc<Engines>| {
         Session::open(engines, None, &args.session, agent.clone(), options.clone())
     };

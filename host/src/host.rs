@@ -262,7 +262,7 @@ impl Host {
         let SessionBuilder { agent, .. } = self.session(id);
         let options = SessionOptions::default()
             .engine(Some(delivered.engine))
-            .beside(Some(Arc::clone(&self.record)))
+            .read_only(Some(Arc::clone(&self.record)))
             .peers(Some(Peers::of(&self.record, id)));
         Ok(Some(Session::open(
             &self.engines(),
@@ -274,19 +274,18 @@ impl Host {
     }
 
     /// Stores what a tool call in a session opened by
-    /// [`read_only_session`](Self::read_only_session) asked to restore,
-    /// and returns the ids of these messages. They return to the conversation with the session's
-    /// next request.
+    /// [`read_only_session`](Self::read_only_session) asked to restore, and returns the ids of
+    /// these messages. They return to the conversation with the session's next request.
     ///
     /// # Errors
     /// Returns an error if the engine failed, if the session stays in use elsewhere for too long,
     /// or if the record cannot be written.
-    pub fn note_restored(&self, beside: &mut Session) -> Result<Vec<MessageId>, HostError> {
-        let wished = beside.wants_restored()?;
+    pub fn note_restored(&self, reader: &mut Session) -> Result<Vec<MessageId>, HostError> {
+        let wished = reader.wants_restored()?;
         if wished.is_empty() {
             return Ok(wished);
         }
-        let id = beside.id();
+        let id = reader.id();
         // The session may be open elsewhere, and two processes must not change it at the same time.
         let _hold = self.record.hold(id, SessionOptions::default().wait)?;
         Ok(self.record.wish_restored(id, Some(&wished))?)

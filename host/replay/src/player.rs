@@ -321,7 +321,7 @@ impl<'a> Player<'a> {
         });
         let compacted = compacted.map(|(before, after)| (self.prompt(before), self.prompt(after)));
         let messages = selected.unwrap_or_else(|| self.session.window().message_tokens());
-        let tokens = self.prompt(self.session.frame_tokens() + messages);
+        let tokens = self.prompt(self.session.overhead_tokens() + messages);
         let usage = self.send(
             request,
             tokens,
@@ -380,7 +380,7 @@ impl<'a> Player<'a> {
             }
             Some(sent) => {
                 let shared = self.shared_tokens(sent, &wires, &wire.messages);
-                self.prompt(self.session.frame_tokens() + shared)
+                self.prompt(self.session.overhead_tokens() + shared)
             }
         };
         let stood = stood(&self.cache, self.sent.is_some(), request.time_ms);

@@ -223,8 +223,8 @@ impl Compactor {
         upto: usize,
     ) -> Result<CompactionReport, String> {
         // The engine did not see the messages from `keep_from` on, so the host keeps them.
-        let kept = current.window.slots().iter().skip(upto);
-        let kept = kept.map(|slot| Entry::Keep(slot.id()));
+        let kept = current.window.entries().iter().skip(upto);
+        let kept = kept.map(|entry| Entry::Keep(entry.id()));
         proposal.entries.extend(kept);
         let base = current
             .with_originals(&base, &proposal.entries)
@@ -357,14 +357,14 @@ impl Compactor {
         match purpose {
             Purpose::Compaction => {
                 current.new_since_compaction = false;
-                let fixed = current.frame_tokens(&current.window);
+                let fixed = current.overhead_tokens(&current.window);
                 let sizes = [tokens_before, current.counted_tokens(), fixed];
                 current.meter.compacted(sizes);
             }
             // What is new is still to be compacted.
             _ => current.meter.rewritten(current.counted_tokens()),
         }
-        let new = current.window.slots().iter().map(WindowEntry::id);
+        let new = current.window.entries().iter().map(WindowEntry::id);
         let committed = Committed::new(current.history.compactions)
             .inserted(new.filter(|id| id.0 >= before.next_id()).collect())
             .entries(proposal.entries);
@@ -431,9 +431,9 @@ fn limited(text: &str) -> String {
 /// How many entries at the beginning of the window may be compacted. All of them if `keep_from` is
 /// not set or not in the window.
 fn compacted_upto(window: &Window, ask: &Ask) -> usize {
-    let slots = window.slots();
-    let lent = |first| slots.iter().position(|slot| slot.id() == first);
-    ask.keep_from.and_then(lent).unwrap_or(slots.len())
+    let entries = window.entries();
+    let lent = |first| entries.iter().position(|entry| entry.id() == first);
+    ask.keep_from.and_then(lent).unwrap_or(entries.len())
 }
 
 /// Tells an engine that its proposal was not applied, and why. This only informs the engine, so a
@@ -466,7 +466,12 @@ fn put_in_force(
     proposal: &Compaction,
     engine: &str,
 ) {
-    let placed: Ids = current.window.slots().iter().map(WindowEntry::id).collect();
+    let placed: Ids = current
+        .window
+        .entries()
+        .iter()
+        .map(WindowEntry::id)
+        .collect();
     let mut dropped: Vec<MessageId> = Vec::new();
     // One list for each new text of the window, in order. A notice covers nothing, so its list
     // is empty.
@@ -492,11 +497,11 @@ fn put_in_force(
     }
     let new = current
         .window
-        .slots()
+        .entries()
         .iter()
-        .filter(|slot| slot.id().0 >= before.next_id());
+        .filter(|entry| entry.id().0 >= before.next_id());
     let summaries: Vec<(MessageId, String)> = new
-        .filter_map(|slot| Some((slot.id(), slot.summary()?.to_owned())))
+        .filter_map(|entry| Some((entry.id(), entry.summary()?.to_owned())))
         .collect();
     let mut left_out: Vec<MessageId> = dropped;
     for ((id, text), covers) in summaries.into_iter().zip(covered) {

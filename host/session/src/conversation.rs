@@ -196,17 +196,17 @@ impl ConversationState {
 
     /// The stored messages with these ids, as entries of a window, and those that share a wire
     /// message with them. Messages whose text is not stored are left out.
-    pub(crate) fn stored_slots(&self, ids: &Ids) -> IdMap<WindowEntry> {
-        let slots = self.history.stored(ids).into_iter().map(|stored| {
+    pub(crate) fn stored_entries(&self, ids: &Ids) -> IdMap<WindowEntry> {
+        let entries = self.history.stored(ids).into_iter().map(|stored| {
             let read = ReadMessage {
                 conversation: stored.conversation,
                 index: stored.part,
                 wires: 0..0,
             };
-            let slot = WindowEntry::new(stored.id, MessageKind::Original, &read, &self.counter);
-            (stored.id, slot)
+            let entry = WindowEntry::new(stored.id, MessageKind::Original, &read, &self.counter);
+            (stored.id, entry)
         });
-        slots.collect()
+        entries.collect()
     }
 
     /// The window with the full text of every message that `entries` restore. What memory does not
@@ -225,9 +225,9 @@ impl ConversationState {
                 _ => None,
             })
             .collect();
-        let lacks = |slot: &&WindowEntry| wanted.contains(&slot.id()) && !slot.has_original();
+        let lacks = |entry: &&WindowEntry| wanted.contains(&entry.id()) && !entry.has_original();
         let shortened: Ids = window
-            .slots()
+            .entries()
             .iter()
             .filter(lacks)
             .map(WindowEntry::id)
@@ -235,11 +235,11 @@ impl ConversationState {
         if shortened.is_empty() {
             return Ok(Arc::clone(window));
         }
-        let originals = self.stored_slots(&shortened);
+        let originals = self.stored_entries(&shortened);
         if let Some(id) = shortened.iter().find(|id| !originals.contains_key(id)) {
             return Err(*id);
         }
-        let whole = |slot: &WindowEntry| originals.get(&slot.id());
+        let whole = |entry: &WindowEntry| originals.get(&entry.id());
         Ok(Arc::new(window.with_originals(whole)))
     }
 
@@ -256,7 +256,7 @@ impl ConversationState {
         match window.is_counted() {
             true => self.state(),
             false => {
-                let most = self.frame_tokens(window) + window.most_message_tokens();
+                let most = self.overhead_tokens(window) + window.most_message_tokens();
                 self.state_of(most, true)
             }
         }
@@ -278,7 +278,7 @@ impl ConversationState {
     fn state_of(&self, tokens: u64, estimated: bool) -> WindowState {
         let preamble = self.preamble.as_ref();
         (self.meter.state(tokens, estimated))
-            .fixed_tokens(self.frame_tokens(&self.window))
+            .fixed_tokens(self.overhead_tokens(&self.window))
             .has_system_prompt(preamble.map(|preamble| preamble.system.is_some()))
             .messages(self.window.len())
             .new_since_compaction(self.new_since_compaction)
@@ -291,12 +291,12 @@ impl ConversationState {
 
     /// The tokens that the prompt would have with this window in place of the current one.
     pub(crate) fn tokens_with(&self, window: &Window) -> u64 {
-        self.frame_tokens(window) + window.message_tokens()
+        self.overhead_tokens(window) + window.message_tokens()
     }
 
     /// The tokens of the system prompt, the client's and the engine's tools, and the note that a
     /// compaction appended in this window.
-    pub(crate) fn frame_tokens(&self, window: &Window) -> u64 {
+    pub(crate) fn overhead_tokens(&self, window: &Window) -> u64 {
         let note = self.note_of(window);
         self.fixed_tokens()
             + self.tool_tokens

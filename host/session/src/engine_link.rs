@@ -89,7 +89,7 @@ impl EngineLink {
         let host_tools = match compression.model_tools {
             // Only the session that gets the requests can grant a compaction.
             true => host_tools::specs(
-                compression.enabled && compression.automatic && options.beside.is_none(),
+                compression.enabled && compression.automatic && options.read_only.is_none(),
             ),
             false => Vec::new(),
         };

@@ -39,7 +39,7 @@ pub(super) struct History {
     pub(super) sent: WireLog,
     /// What was sent to the model in place of it, followed by the answer. Empty if both are the
     /// same.
-    handed: WireLog,
+    rendered: WireLog,
     pub(super) host_texts: HostTexts,
     /// The last message that the engine was shown, if any.
     cursor: Option<MessageId>,
@@ -81,9 +81,9 @@ pub(super) struct History {
 struct Unsaved {
     log_from: usize,
     sent_from: usize,
-    handed_from: usize,
+    rendered_from: usize,
     host_texts: Vec<HostText>,
-    /// Whether the host's texts in the record are void, so that `written` replaces them all.
+    /// Whether the host's texts in the record are void, so that `host_texts` replaces them all.
     forgot: bool,
     in_force: bool,
     cursor: bool,
@@ -98,7 +98,7 @@ impl Unsaved {
         Self {
             log_from: 0,
             sent_from: 0,
-            handed_from: 0,
+            rendered_from: 0,
             host_texts: written,
             forgot: true,
             in_force: true,
@@ -113,7 +113,7 @@ impl Default for Unsaved {
         Self {
             log_from: usize::MAX,
             sent_from: usize::MAX,
-            handed_from: usize::MAX,
+            rendered_from: usize::MAX,
             host_texts: Vec::new(),
             forgot: false,
             in_force: false,
@@ -137,7 +137,7 @@ impl History {
             resumed: !saved.log.is_empty(),
             branch: branch_of(&saved.log),
             sent: saved.sent,
-            handed: saved.handed,
+            rendered: saved.rendered,
             host_texts: written,
             log: saved.log,
             cursor: saved.cursor,
@@ -205,23 +205,23 @@ impl History {
     /// model in its place. Returns the one that shares the longer beginning with the request, and
     /// the number of shared wire messages.
     pub(super) fn nearest(&self, raw: &[u64]) -> (&WireLog, usize) {
-        let (sent, handed) = (self.sent.common(raw), self.handed.common(raw));
-        match handed > sent {
-            true => (&self.handed, handed),
+        let (sent, rendered) = (self.sent.common(raw), self.rendered.common(raw));
+        match rendered > sent {
+            true => (&self.rendered, rendered),
             false => (&self.sent, sent),
         }
     }
 
-    pub(super) fn handed(&self) -> &WireLog {
-        &self.handed
+    pub(super) fn rendered(&self) -> &WireLog {
+        &self.rendered
     }
 
-    /// What crossed the wire to the model last: what was handed out, or what the client sent if that
+    /// What crossed the wire to the model last: what was rendered, or what the client sent if that
     /// is the same.
     pub(super) fn last_body(&self) -> &WireLog {
-        match self.handed.is_empty() {
+        match self.rendered.is_empty() {
             true => &self.sent,
-            false => &self.handed,
+            false => &self.rendered,
         }
     }
 
@@ -346,12 +346,12 @@ impl History {
         if !self.keeps_texts || self.stored.is_none() {
             return;
         }
-        for slot in said {
-            let Some((conversation, message, place)) = slot.in_wire() else {
+        for entry in said {
+            let Some((conversation, message, place)) = entry.in_wire() else {
                 continue;
             };
-            self.without_text.remove(&slot.id());
-            let part = (place, slot.id());
+            self.without_text.remove(&entry.id());
+            let part = (place, entry.id());
             let first = message - place;
             match self.unsaved.texts.last_mut() {
                 Some(last) if last.is_wire(conversation, first) => last.parts.push(part),
@@ -477,46 +477,47 @@ impl History {
     pub(super) fn answered(&mut self, raw: &[u64], units: &[WireEntry]) {
         self.unsaved.sent_from = self.unsaved.sent_from.min(self.sent.raw.len());
         self.sent.push(raw, units.iter().cloned());
-        if !self.handed.is_empty() {
-            self.unsaved.handed_from = self.unsaved.handed_from.min(self.handed.raw.len());
-            self.handed.push(raw, units.iter().cloned());
+        if !self.rendered.is_empty() {
+            self.unsaved.rendered_from = self.unsaved.rendered_from.min(self.rendered.raw.len());
+            self.rendered.push(raw, units.iter().cloned());
         }
     }
 
     /// Records what was sent to the model in place of the client's messages.
-    pub(super) fn set_handed(&mut self, handed: WireLog) {
-        if handed == self.handed {
+    pub(super) fn set_rendered(&mut self, rendered: WireLog) {
+        if rendered == self.rendered {
             return;
         }
         // A message may span several wire messages and reach over the end of the common part, so
         // its first wire message is written again too.
-        let unchanged = self.handed.unchanged(&handed.raw, 0, &handed.units);
+        let unchanged = self.rendered.unchanged(&rendered.raw, 0, &rendered.units);
         let from = unchanged.saturating_sub(1);
-        self.unsaved.handed_from = self.unsaved.handed_from.min(from);
-        self.handed = handed;
+        self.unsaved.rendered_from = self.unsaved.rendered_from.min(from);
+        self.rendered = rendered;
     }
 
     /// Shortens what was sent to the model to its leading wire messages for which `stays` is true.
     /// Returns how many these are. A message that spans several wire messages stays whole or not at
     /// all.
-    pub(super) fn keep_handed(&mut self, stays: impl Fn(usize, u64) -> bool) -> usize {
-        let raw = self.handed.raw.iter().enumerate();
+    pub(super) fn keep_rendered(&mut self, stays: impl Fn(usize, u64) -> bool) -> usize {
+        let raw = self.rendered.raw.iter().enumerate();
         let stay = raw.take_while(|(at, raw)| stays(*at, **raw)).count();
-        let units = self.handed.units_within(stay);
+        let units = self.rendered.units_within(stay);
         // Cutting a message in the middle would leave a unit that points past the end.
-        let wires = (self.handed.units.get(units)).map_or(stay, |unit| unit.wires.start.min(stay));
-        if wires < self.handed.raw.len() {
-            self.unsaved.handed_from = self.unsaved.handed_from.min(wires.saturating_sub(1));
-            self.handed.units.truncate(units);
-            self.handed.raw.truncate(wires);
+        let wires =
+            (self.rendered.units.get(units)).map_or(stay, |unit| unit.wires.start.min(stay));
+        if wires < self.rendered.raw.len() {
+            self.unsaved.rendered_from = self.unsaved.rendered_from.min(wires.saturating_sub(1));
+            self.rendered.units.truncate(units);
+            self.rendered.raw.truncate(wires);
         }
         wires
     }
 
     /// Appends a wire message of the client to what was sent to the model.
     pub(super) fn hand_out_as_sent(&mut self, wire: usize) {
-        self.unsaved.handed_from = self.unsaved.handed_from.min(self.handed.raw.len());
-        self.sent.copy_wire(wire, &mut self.handed);
+        self.unsaved.rendered_from = self.unsaved.rendered_from.min(self.rendered.raw.len());
+        self.sent.copy_wire(wire, &mut self.rendered);
     }
 
     /// Records a text that the host wrote, so that it is recognised when a client sends it back.
@@ -544,7 +545,7 @@ impl History {
     /// alone can wait for the next save: if it is lost, the same messages are delivered again.
     pub(super) fn has_more_to_save(&self) -> bool {
         let unsaved = &self.unsaved;
-        let from = [unsaved.log_from, unsaved.sent_from, unsaved.handed_from];
+        let from = [unsaved.log_from, unsaved.sent_from, unsaved.rendered_from];
         from != [usize::MAX; 3]
             || !unsaved.host_texts.is_empty()
             || unsaved.in_force
@@ -579,8 +580,8 @@ impl History {
             log_from: unsaved.log_from,
             sent: &self.sent,
             sent_from: unsaved.sent_from,
-            handed: &self.handed,
-            handed_from: unsaved.handed_from,
+            rendered: &self.rendered,
+            rendered_from: unsaved.rendered_from,
             texts: &unsaved.texts,
             artifacts: &unsaved.artifacts,
             forgot: unsaved.forgot,

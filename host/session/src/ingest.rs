@@ -309,7 +309,7 @@ impl Ingest {
             ));
         }
         let mut units = Vec::with_capacity(incoming.len());
-        let mut slots = IdMap::with_capacity_and_hasher(incoming.len(), Default::default());
+        let mut entries = IdMap::with_capacity_and_hasher(incoming.len(), Default::default());
         let new: Ids = ingested.new.iter().copied().collect();
         for wire in incoming.chunk_by_mut(|one, next| one.wires.start == next.wires.start) {
             let all = wire.len();
@@ -326,7 +326,7 @@ impl Ingest {
             let Some(origin) = unit.origin else { continue };
             let kind = origin.kind_of(unit.kind);
             if let Some(read) = &unit.read {
-                slots.insert(
+                entries.insert(
                     origin.id(),
                     WindowEntry::new(origin.id(), kind, read, &current.counter),
                 );
@@ -337,7 +337,7 @@ impl Ingest {
                 wires: unit.wires,
             });
         }
-        slots.extend(current.originals_of(&unsent_again, &changes.said_again));
+        entries.extend(current.originals_of(&unsent_again, &changes.said_again));
         ingested.unsent_again = unsent_again;
         changes.settle(&current.history);
         let sent: Ids = units.iter().map(|unit| unit.origin.id()).collect();
@@ -362,16 +362,16 @@ impl Ingest {
         // Some messages were recognised by their bytes and not parsed yet. The engine needs the text
         // of the new ones. The record stores a wire message once, so it needs all that share one.
         let needed = current.history.needed_texts(&new);
-        if !needed.iter().all(|id| slots.contains_key(id)) {
-            let read = current.slots_of(request, &slots, |id| needed.contains(&id))?;
-            slots.extend(read);
+        if !needed.iter().all(|id| entries.contains_key(id)) {
+            let read = current.entries_of(request, &entries, |id| needed.contains(&id))?;
+            entries.extend(read);
         }
-        current.update_window(request, &changes, &slots, &ingested.new, next_id)?;
-        current.keep_texts_of(&new, &needed, &slots);
-        slots.retain(|id, slot| new.contains(id) && slot.is_original());
+        current.update_window(request, &changes, &entries, &ingested.new, next_id)?;
+        current.keep_texts_of(&new, &needed, &entries);
+        entries.retain(|id, entry| new.contains(id) && entry.is_original());
         match current.unshown.is_empty() {
-            true => current.unshown = slots,
-            false => current.unshown.extend(slots),
+            true => current.unshown = entries,
+            false => current.unshown.extend(entries),
         }
         current.new_since_compaction |= !ingested.new.is_empty();
         current.history.resumed = false;
@@ -411,10 +411,10 @@ impl Ingest {
                 wires: message.items.clone(),
             };
             let id = window.fresh_id();
-            let slot = WindowEntry::new(id, MessageKind::Original, &read, &current.counter);
-            window.push_slot(slot.clone());
-            current.history.keep([&slot]);
-            current.unshown.insert(id, slot);
+            let entry = WindowEntry::new(id, MessageKind::Original, &read, &current.counter);
+            window.push_entry(entry.clone());
+            current.history.keep([&entry]);
+            current.unshown.insert(id, entry);
             let fingerprint = Fingerprint::of(message);
             current.history.append(Known { id, fingerprint }, None);
             units.push(WireEntry {
@@ -435,39 +435,39 @@ impl ConversationState {
     /// should have been stored before: `needed` are all messages in them. The engine could not be
     /// shown the latter, so it is shown the conversation again from the first of them. Does nothing
     /// if the session stores no text.
-    fn keep_texts_of(&mut self, new: &Ids, needed: &Ids, slots: &IdMap<WindowEntry>) {
+    fn keep_texts_of(&mut self, new: &Ids, needed: &Ids, entries: &IdMap<WindowEntry>) {
         if !self.history.keeps_texts() {
             return;
         }
         let units = self.history.sent.units.iter();
         let units = units.filter(|unit| unit.is_said() && needed.contains(&unit.origin.id()));
         let mut said: Vec<&WindowEntry> = units
-            .filter_map(|unit| slots.get(&unit.origin.id()))
-            .filter(|slot| slot.is_original())
+            .filter_map(|unit| entries.get(&unit.origin.id()))
+            .filter(|entry| entry.is_original())
             .collect();
-        let placed: Ids = said.iter().map(|slot| slot.id()).collect();
+        let placed: Ids = said.iter().map(|entry| entry.id()).collect();
         // Messages that are said again while the client has only a shorter form or a summary of
         // them. Their text is not in the request.
-        let others = slots.values().filter(|slot| {
-            new.contains(&slot.id()) && !placed.contains(&slot.id()) && slot.is_original()
+        let others = entries.values().filter(|entry| {
+            new.contains(&entry.id()) && !placed.contains(&entry.id()) && entry.is_original()
         });
         let mut others: Vec<&WindowEntry> = others.collect();
         if !others.is_empty() {
-            others.sort_by_key(|slot| slot.id());
+            others.sort_by_key(|entry| entry.id());
             said.extend(others);
             // What shares a wire message stands together.
             let mut wires = HashMap::new();
-            said.sort_by_cached_key(|slot| {
+            said.sort_by_cached_key(|entry| {
                 let next = wires.len();
-                let wire = slot.wire();
+                let wire = entry.wire();
                 (
                     *wires.entry(wire).or_insert(next),
-                    slot.in_wire().map(|(_, at, _)| at),
+                    entry.in_wire().map(|(_, at, _)| at),
                 )
             });
         }
         let without_text = self.history.without_text();
-        let late = said.iter().map(|slot| slot.id());
+        let late = said.iter().map(|entry| entry.id());
         if let Some(first) = late.filter(|id| without_text.contains(id)).min() {
             self.history.show_again(first);
         }
@@ -488,25 +488,25 @@ impl ConversationState {
         if unsent.is_empty() {
             return IdMap::default();
         }
-        let in_window = self.window.slots().iter();
-        let in_window = in_window.filter(|slot| slot.has_original());
+        let in_window = self.window.entries().iter();
+        let in_window = in_window.filter(|entry| entry.has_original());
         let wires: HashSet<_> = (in_window.clone())
-            .filter(|slot| unsent.contains_key(&slot.id()))
+            .filter(|entry| unsent.contains_key(&entry.id()))
             .filter_map(WindowEntry::wire)
             .collect();
         let mut originals: IdMap<WindowEntry> = in_window
-            .filter(|slot| slot.wire().is_some_and(|wire| wires.contains(&wire)))
-            .map(|slot| (slot.id(), slot.as_said()))
+            .filter(|entry| entry.wire().is_some_and(|wire| wires.contains(&wire)))
+            .map(|entry| (entry.id(), entry.as_said()))
             .collect();
         let wanted: Ids = (unsent.keys().copied())
             .filter(|id| !originals.contains_key(id))
             .collect();
         if !wanted.is_empty() {
-            originals.extend(self.stored_slots(&wanted));
+            originals.extend(self.stored_entries(&wanted));
         }
-        let renamed = originals.into_iter().filter_map(|(old, slot)| {
+        let renamed = originals.into_iter().filter_map(|(old, entry)| {
             let new = *unsent.get(&old).or_else(|| said_again.get(&old))?;
-            Some((new, slot.renamed(new)))
+            Some((new, entry.renamed(new)))
         });
         renamed.collect()
     }

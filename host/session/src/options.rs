@@ -190,7 +190,7 @@ pub struct SessionOptions {
     /// The record, for a session that is opened without it while somebody else has the session
     /// open. The engine reads the transcript and its artifacts there and learns of its compaction
     /// in force. Nothing is written to the record.
-    pub beside: Option<Arc<Record>>,
+    pub read_only: Option<Arc<Record>>,
 }
 
 impl Default for SessionOptions {
@@ -206,7 +206,7 @@ impl Default for SessionOptions {
             offer_tools: false,
             wait: contexture_transcript::PATIENCE,
             peers: None,
-            beside: None,
+            read_only: None,
         }
     }
 }

@@ -160,7 +160,7 @@ impl Renderer {
                 "the compaction in force could not be applied, so the request is sent unchanged: {error}"
             ));
             self.rendered = None;
-            current.history.set_handed(WireLog::default());
+            current.history.set_rendered(WireLog::default());
             None
         });
         let rendered = match view.map(|view| self.rendered_from(current, request, view)) {
@@ -205,7 +205,7 @@ impl Renderer {
     ) -> Result<Option<RenderedBody>, FormatError> {
         if self.is_as_it_came(current) {
             self.rendered = None;
-            current.history.set_handed(WireLog::default());
+            current.history.set_rendered(WireLog::default());
             return Ok(None);
         }
         // Appending keeps the bytes that the provider has cached. Rendering the whole body again
@@ -215,8 +215,8 @@ impl Renderer {
         if let Some(rendered) = going_on.filter(|rendered| !rendered.ends_in_role_of_next(request))
         {
             let rendered = rendered.continued(request);
-            // Nothing was handed out if the request before it was not sent to the model.
-            if !current.history.handed().is_empty() {
+            // Nothing was rendered if the request before it was not sent to the model.
+            if !current.history.rendered().is_empty() {
                 // The recorded answer holds the bytes that the model returned. The client may write
                 // the same answer differently, and its bytes count.
                 let is_kept = |at: usize, raw: u64| match rendered.out.get(at) {
@@ -224,7 +224,7 @@ impl Renderer {
                     Some(RenderedWire::Made(..)) => true,
                     None => false,
                 };
-                let known = current.history.keep_handed(is_kept);
+                let known = current.history.keep_rendered(is_kept);
                 for out in rendered.out.iter().skip(known) {
                     if let RenderedWire::Kept(wire) = out {
                         current.history.hand_out_as_sent(*wire);
@@ -243,11 +243,11 @@ impl Renderer {
         // A client may send what the window shows in a spelling of its own. Only the layout tells
         // which short forms that is.
         if self.is_as_it_came(current) {
-            current.history.set_handed(WireLog::default());
+            current.history.set_rendered(WireLog::default());
             return Ok(None);
         }
-        let handed = request.is_sent().then_some(log);
-        current.history.set_handed(handed.unwrap_or_default());
+        let log = request.is_sent().then_some(log);
+        current.history.set_rendered(log.unwrap_or_default());
         self.remember(current, Some(rendered.clone()));
         Ok(Some(rendered))
     }
@@ -256,22 +256,22 @@ impl Renderer {
     fn is_as_it_came(&self, current: &ConversationState) -> bool {
         let window = &current.window;
         let sent = &current.history.sent.units;
-        let slots = window.slots();
-        slots.len() == sent.len()
-            && slots
+        let entries = window.entries();
+        entries.len() == sent.len()
+            && entries
                 .iter()
                 .zip(sent)
-                .all(|(slot, unit)| match unit.origin {
-                    Origin::Said(id) => slot.is_verbatim() && slot.id() == id,
+                .all(|(entry, unit)| match unit.origin {
+                    Origin::Said(id) => entry.is_verbatim() && entry.id() == id,
                     // The client sends a form that the host wrote. It must be the one that is in
                     // force now.
                     Origin::Shortened(id) => {
                         let form = self.short_forms.get(&id);
                         let is_short =
-                            !slot.is_verbatim() && form == Some(&unit.fingerprint.identity);
-                        slot.id() == id && (slot.is_of_lost_record() || is_short)
+                            !entry.is_verbatim() && form == Some(&unit.fingerprint.identity);
+                        entry.id() == id && (entry.is_of_lost_record() || is_short)
                     }
-                    Origin::Host(id) => slot.id() == id,
+                    Origin::Host(id) => entry.id() == id,
                 })
     }
 
@@ -287,7 +287,7 @@ impl Renderer {
         window: &Window,
     ) -> Result<RenderedBody, FormatError> {
         let source = material(current, request, window)?;
-        let index = |slot: &WindowEntry| source.index.get(&slot.id()).copied();
+        let index = |entry: &WindowEntry| source.index.get(&entry.id()).copied();
         // `material` has the full form of every message that the window shows in full.
         let entries = window.plan_entries(index, |_| false);
         let new_window = formats::RenderPlan {
@@ -352,7 +352,7 @@ impl Renderer {
                     for unit in current.history.sent.beginning_in(*wire) {
                         let id = unit.origin.id();
                         // Usually it is the first one, so this search is short.
-                        if let Some(at) = order.iter().position(|slot| slot.id() == id) {
+                        if let Some(at) = order.iter().position(|entry| entry.id() == id) {
                             order.remove(at);
                         }
                     }
@@ -368,13 +368,15 @@ impl Renderer {
             let mut units = Vec::new();
             for message in conversation.messages() {
                 let fingerprint = Fingerprint::of(message);
-                let found = order.iter().position(|slot| slot.may_be(message));
+                let found = order.iter().position(|entry| entry.may_be(message));
                 let origin = match found.and_then(|at| order.remove(at)) {
-                    Some(slot) if slot.is_summary() || slot.is_stub() => Origin::Host(slot.id()),
-                    Some(slot) if slot.is_verbatim() && !slot.is_of_lost_record() => {
-                        Origin::Said(slot.id())
+                    Some(entry) if entry.is_summary() || entry.is_stub() => {
+                        Origin::Host(entry.id())
                     }
-                    Some(slot) => Origin::Shortened(slot.id()),
+                    Some(entry) if entry.is_verbatim() && !entry.is_of_lost_record() => {
+                        Origin::Said(entry.id())
+                    }
+                    Some(entry) => Origin::Shortened(entry.id()),
                     None => Origin::Host(Arc::make_mut(&mut current.window).fresh_id()),
                 };
                 units.push(WireEntry {
@@ -423,13 +425,13 @@ fn material(
         .map(|unit| (unit.origin.id(), unit))
         .collect();
     // If a message was restored, the request has only its shorter form, so memory has to provide it.
-    let in_request = |slot: &&WindowEntry| {
-        let unit = unit_of.get(&slot.id()).copied();
-        unit.filter(|unit| unit.is_said() || !slot.is_original())
+    let in_request = |entry: &&WindowEntry| {
+        let unit = unit_of.get(&entry.id()).copied();
+        unit.filter(|unit| unit.is_said() || !entry.is_original())
     };
-    let shown = window.slots().iter();
-    let shown = shown.filter(|slot| slot.message().is_some());
-    let wires = shown.clone().filter_map(|slot| in_request(&slot));
+    let shown = window.entries().iter();
+    let shown = shown.filter(|entry| entry.message().is_some());
+    let wires = shown.clone().filter_map(|entry| in_request(&entry));
     let read = request.read(wires.flat_map(|unit| unit.wires.clone()), calls)?;
     let mut excerpt = formats::ExcerptBuilder::new(request.format);
     let mut index = IdMap::default();
@@ -453,13 +455,13 @@ fn material(
     }
     // The first message in the excerpt of each wire message that memory provides.
     let mut remembered: HashMap<_, Option<usize>> = HashMap::new();
-    for slot in shown.filter(|slot| in_request(slot).is_none()) {
-        let Some((conversation, message, place)) = slot.in_wire() else {
+    for entry in shown.filter(|entry| in_request(entry).is_none()) {
+        let Some((conversation, message, place)) = entry.in_wire() else {
             continue;
         };
         let wire = (Arc::as_ptr(conversation), message - place);
         let first = *(remembered.entry(wire)).or_insert_with(|| excerpt.add(conversation, message));
-        index.extend(first.map(|first| (slot.id(), first + place)));
+        index.extend(first.map(|first| (entry.id(), first + place)));
     }
     Ok(Material {
         conversation: excerpt.finish(),

@@ -50,11 +50,11 @@ impl Session {
             return;
         }
         let hidden: IdSet = hidden.into_iter().collect();
-        let known: IdMap<WindowEntry> = (self.current.window.slots().iter())
-            .filter(|slot| slot.is_verbatim())
-            .map(|slot| (slot.id(), slot.clone()))
+        let known: IdMap<WindowEntry> = (self.current.window.entries().iter())
+            .filter(|entry| entry.is_verbatim())
+            .map(|entry| (entry.id(), entry.clone()))
             .collect();
-        let mut slots = Vec::with_capacity(resumed.len());
+        let mut entries = Vec::with_capacity(resumed.len());
         for place in resumed {
             let (Resumed::Message(at) | Resumed::Summary(at)) = place;
             let Some(message) = whole.messages().get(at) else {
@@ -76,14 +76,14 @@ impl Session {
                     text: message.text.clone(),
                     in_system_role: false,
                 };
-                slots.push(WindowEntry::put_in(id, content, &self.current.counter));
+                entries.push(WindowEntry::put_in(id, content, &self.current.counter));
                 continue;
             }
             let Some(id) = ids.get(at).copied() else {
                 continue;
             };
-            let slot = known.get(&id).cloned();
-            slots.push(slot.unwrap_or_else(|| {
+            let entry = known.get(&id).cloned();
+            entries.push(entry.unwrap_or_else(|| {
                 let read = ReadMessage {
                     conversation: Arc::clone(whole),
                     index: at,
@@ -92,7 +92,7 @@ impl Session {
                 WindowEntry::new(id, MessageKind::Original, &read, &self.current.counter)
             }));
         }
-        let window = Window::of(slots, None, self.current.window.next_id());
+        let window = Window::of(entries, None, self.current.window.next_id());
         let in_force = InForce {
             number: self.current.history.compactions,
             engine: BY_AGENT.to_owned(),

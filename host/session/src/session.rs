@@ -59,7 +59,7 @@ pub struct Session {
     pub(crate) renderer: Renderer,
     /// The body that the last turn rendered. Kept until the answer arrives, and only if the client
     /// that answers the engine's questions can continue a prompt of this format.
-    pub(crate) handed_body: Option<SplitBody<String>>,
+    pub(crate) rendered_body: Option<SplitBody<String>>,
     /// Whether the decision to compact still holds because nothing that it depends on has changed.
     /// If so, the same request again gives the same body.
     pub(crate) settled: bool,
@@ -91,7 +91,7 @@ impl Session {
         let warnings = Warnings::of(id);
         let config = engines.config();
         let agent = configured(agent, config, &warnings);
-        let beside = options.beside.as_ref().filter(|_| record.is_none());
+        let read_only = options.read_only.as_ref().filter(|_| record.is_none());
         let (lock, loaded) = SessionLock::take(record, id, options.wait)?;
         let saved = match loaded {
             Some(Err(error)) => {
@@ -107,15 +107,15 @@ impl Session {
             // than this one's.
             engines.know_pauses(|| record.pauses());
         }
-        let readable = record.filter(|_| saved.is_some()).or(beside);
+        let readable = record.filter(|_| saved.is_some()).or(read_only);
         let transcript = EngineTranscript::of(id, readable);
         let held = HeldState::of(id, readable);
         let next_id = saved.as_ref().map_or(1, |(_, saved)| saved.next_id);
         let mut history = saved.map_or_else(History::default, |(stored, saved)| {
             History::of(stored, saved)
         });
-        let compaction = match beside {
-            Some(record) => compaction_beside(record, id, options.engine.as_deref())?,
+        let compaction = match read_only {
+            Some(record) => stored_compaction(record, id, options.engine.as_deref())?,
             None => history.current_compaction(),
         };
         let link = EngineLink::open(
@@ -132,7 +132,7 @@ impl Session {
         // Only an engine that reads the transcript needs the text of messages. Otherwise storing it
         // is the user's choice.
         let reads = link.engine().about().reads_transcript;
-        if beside.is_none() && (reads || is_full && is_stored) {
+        if read_only.is_none() && (reads || is_full && is_stored) {
             // Such an engine must find a transcript even if the session has no record. It gets one
             // in memory.
             if !is_stored {
@@ -159,7 +159,7 @@ impl Session {
             compactor: Compactor::new(config, warnings.clone()),
             renderer,
             options,
-            handed_body: None,
+            rendered_body: None,
             settled: false,
             warnings,
             lock,
@@ -325,8 +325,8 @@ impl Session {
 
     /// The tokens of the system prompt, the client's and the engine's tools, and the note that a
     /// compaction appended.
-    pub fn frame_tokens(&self) -> u64 {
-        self.current.frame_tokens(&self.current.window)
+    pub fn overhead_tokens(&self) -> u64 {
+        self.current.overhead_tokens(&self.current.window)
     }
 
     /// How long the provider keeps the prompt of this request in its cache.
@@ -454,9 +454,9 @@ impl Session {
     }
 
     /// The messages that the engine's tool calls asked to restore since the last call of this
-    /// function. The engine restores them with the session's next request. If the session is
-    /// [opened beside](SessionOptions::beside) the one that gets the requests, write them to the
-    /// record with [`Record::wish_restored`].
+    /// function. The engine restores them with the session's next request. If this session is
+    /// [for reading only](SessionOptions::read_only), write them to the record with
+    /// [`Record::wish_restored`], where the session that gets the requests finds them.
     ///
     /// # Errors
     /// The engine failed.
@@ -518,7 +518,7 @@ fn configured(agent: AgentWindow, config: &Config, warnings: &Warnings) -> Confi
 
 /// The compaction in force of a session that is open elsewhere. None if another engine made it or
 /// if no shortened message has state, because state is of use only to the engine that stored it.
-fn compaction_beside(
+fn stored_compaction(
     record: &Record,
     id: &str,
     engine: Option<&str>,

@@ -47,7 +47,7 @@ impl TempHome {
     /// Two engines have the same name, or there is no place for a temporary directory.
     pub fn new(mut loaded: Loaded, client: ModelClient) -> Result<Self, TempHomeError> {
         let home = tempfile::Builder::new()
-            .prefix("contexture-stage-")
+            .prefix("contexture-home-")
             .tempdir()
             .map_err(TempHomeError::Home)?;
         loaded.home = home.path().to_owned();

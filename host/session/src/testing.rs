@@ -124,7 +124,7 @@ pub(crate) fn say(current: &mut ConversationState, messages: &[String]) {
         };
         let (id, fingerprint) = (window.fresh_id(), Fingerprint::of(message));
         let entry = WindowEntry::new(id, MessageKind::Original, &read, &current.counter);
-        window.push_slot(entry);
+        window.push_entry(entry);
         current.history.append(Known { id, fingerprint }, None);
         units.push(WireEntry {
             origin: Origin::Said(id),

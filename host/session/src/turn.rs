@@ -203,7 +203,7 @@ impl Session {
             .collect();
         formats::RenderPlan {
             entries: self.current.window.plan_entries(
-                |slot| index.get(&slot.id()).copied(),
+                |entry| index.get(&entry.id()).copied(),
                 |at| self.current.history.sent.is_short(at),
             ),
             system_note: (self.current.window.system_note()).filter(|_| self.options.note),
@@ -256,8 +256,8 @@ impl Session {
             self.link.asking().set_sent(None);
         }
         let continues = self.link.asking().client().continues(request.format);
-        let handed = body.as_ref().filter(|_| continues);
-        self.handed_body = handed.map(|body| body.clone().map(Cow::into_owned));
+        let rendered = body.as_ref().filter(|_| continues);
+        self.rendered_body = rendered.map(|body| body.clone().map(Cow::into_owned));
         let (body, parts) = body.map(SplitBody::into_parts).unzip();
         self.current.keep_artifacts();
         // If only the cursor has changed, it can wait for the next save.
@@ -326,9 +326,9 @@ impl Session {
         let Some(first) = ingested.new.iter().min() else {
             return;
         };
-        let slots = self.current.window.slots().iter();
-        let new = slots.filter(|slot| slot.id() >= *first && slot.is_real_user());
-        let texts = new.filter_map(|slot| Some(slot.message()?.text.as_str()));
+        let entries = self.current.window.entries().iter();
+        let new = entries.filter(|entry| entry.id() >= *first && entry.is_real_user());
+        let texts = new.filter_map(|entry| Some(entry.message()?.text.as_str()));
         let words: Vec<String> = texts.flat_map(commanded).collect();
         self.current.update_held(|held| held.said(&words));
     }
@@ -461,8 +461,8 @@ impl Session {
     /// that are not in the window count as zero.
     pub fn head_tokens(&self, wires: usize) -> u64 {
         let log = self.current.history.last_body();
-        let tokens: IdMap<u64> = (self.current.window.slots().iter())
-            .map(|slot| (slot.id(), slot.tokens()))
+        let tokens: IdMap<u64> = (self.current.window.entries().iter())
+            .map(|entry| (entry.id(), entry.tokens()))
             .collect();
         let units = log.units.iter().take(log.units_within(wires));
         units.filter_map(|unit| tokens.get(&unit.origin.id())).sum()
@@ -523,7 +523,7 @@ impl Session {
     /// next question may continue it from the provider's cache.
     fn note_sent(&mut self) {
         let ids = self.current.history.branch().iter().map(|known| known.id);
-        let sent = self.handed_body.take().zip(ids.max());
+        let sent = self.rendered_body.take().zip(ids.max());
         let sent = sent.map(|(body, through)| SentPrompt {
             body,
             through,

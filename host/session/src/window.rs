@@ -25,16 +25,16 @@ use super::window_entry::{WindowEntry, marked};
 /// one.
 #[derive(Debug, Clone, Default)]
 pub struct Window {
-    slots: Vec<WindowEntry>,
+    entries: Vec<WindowEntry>,
     system_note: Option<String>,
     next_id: u64,
 }
 
 impl Window {
     /// A window of these entries. The next new message gets the id `next_id`.
-    pub(super) fn of(slots: Vec<WindowEntry>, system_note: Option<String>, next_id: u64) -> Self {
+    pub(super) fn of(entries: Vec<WindowEntry>, system_note: Option<String>, next_id: u64) -> Self {
         Self {
-            slots,
+            entries,
             system_note,
             next_id,
         }
@@ -43,12 +43,12 @@ impl Window {
     /// The stored form of the window. `left_out` are the messages of the conversation that it does
     /// not show.
     pub(super) fn save(&self, left_out: IdSet) -> SavedWindow {
-        let place = |slot: &WindowEntry| (slot.id, EntryContent::clone(&slot.content));
+        let place = |entry: &WindowEntry| (entry.id, EntryContent::clone(&entry.content));
         SavedWindow::new(
-            self.slots.iter().map(place).collect(),
+            self.entries.iter().map(place).collect(),
             self.system_note.clone(),
-            (self.slots.iter())
-                .filter_map(|slot| Some((slot.id, slot.state.as_deref()?.to_owned())))
+            (self.entries.iter())
+                .filter_map(|entry| Some((entry.id, entry.state.as_deref()?.to_owned())))
                 .collect(),
             left_out,
         )
@@ -62,7 +62,7 @@ impl Window {
         counter: &TokenCounter,
     ) -> Vec<WindowEntry> {
         let states: IdMap<&str> = saved.state_texts().collect();
-        let slots = saved
+        let entries = saved
             .places()
             .iter()
             .filter_map(|(id, content)| match content {
@@ -74,21 +74,21 @@ impl Window {
                     Some(WindowEntry::put_in(*id, content.clone(), counter))
                 }
             });
-        slots
-            .map(|slot| {
-                let state = states.get(&slot.id).map(|state| Arc::from(*state));
-                let state = state.or_else(|| slot.state.clone());
-                slot.with_state(state)
+        entries
+            .map(|entry| {
+                let state = states.get(&entry.id).map(|state| Arc::from(*state));
+                let state = state.or_else(|| entry.state.clone());
+                entry.with_state(state)
             })
             .collect()
     }
 
-    pub(super) fn push_slot(&mut self, slot: WindowEntry) {
-        self.slots.push(slot);
+    pub(super) fn push_entry(&mut self, entry: WindowEntry) {
+        self.entries.push(entry);
     }
 
-    pub(super) fn slots(&self) -> &[WindowEntry] {
-        &self.slots
+    pub(super) fn entries(&self) -> &[WindowEntry] {
+        &self.entries
     }
 
     /// Raises the next id. It never falls, so that no id is given twice.
@@ -109,38 +109,40 @@ impl Window {
 
     /// The number of messages in the window, summaries and notices included.
     pub fn len(&self) -> usize {
-        self.slots.len()
+        self.entries.len()
     }
 
     /// Whether the window has no messages.
     pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.entries.is_empty()
     }
 
     /// The tokens of all messages. The system prompt and the tools are not included. Messages that
     /// were not counted before are counted now.
     pub fn message_tokens(&self) -> u64 {
-        self.slots.iter().map(WindowEntry::tokens).sum()
+        self.entries.iter().map(WindowEntry::tokens).sum()
     }
 
     /// An upper bound of [`message_tokens`](Self::message_tokens) that needs no tokenising.
     pub(super) fn most_message_tokens(&self) -> u64 {
-        self.slots.iter().map(WindowEntry::most_tokens).sum()
+        self.entries.iter().map(WindowEntry::most_tokens).sum()
     }
 
     /// Whether the tokens of all messages are known.
     pub(super) fn is_counted(&self) -> bool {
-        self.slots.iter().all(|slot| slot.tokens.get().is_some())
+        self.entries
+            .iter()
+            .all(|entry| entry.tokens.get().is_some())
     }
 
     /// Adopts the token counts of messages that were counted in another window. The search needs
     /// rising ids: if the ids of the window do not rise, some messages are not found and are
     /// counted again.
     pub(super) fn learn_counts(&self, counted: &Self) {
-        for slot in counted.slots.iter().filter(|slot| slot.is_verbatim()) {
-            let place = self.slots.binary_search_by_key(&slot.id, |own| own.id);
-            let own = place.ok().and_then(|at| self.slots.get(at));
-            if let (Some(own), Some(tokens)) = (own, slot.tokens.get())
+        for entry in counted.entries.iter().filter(|entry| entry.is_verbatim()) {
+            let place = self.entries.binary_search_by_key(&entry.id, |own| own.id);
+            let own = place.ok().and_then(|at| self.entries.get(at));
+            if let (Some(own), Some(tokens)) = (own, entry.tokens.get())
                 && own.is_verbatim()
             {
                 // The cell may be set already. The count is then the same.
@@ -156,34 +158,34 @@ impl Window {
 
     /// The texts of its summaries, in order. Notices are not among them.
     pub fn summaries(&self) -> impl Iterator<Item = &str> {
-        let slots = self.slots.iter().filter(|slot| !slot.is_notice());
-        slots.filter_map(WindowEntry::summary)
+        let entries = self.entries.iter().filter(|entry| !entry.is_notice());
+        entries.filter_map(WindowEntry::summary)
     }
 
     /// The state that an engine stores with messages, as engines see it: the text of a JSON object
     /// for each message that has state.
     pub fn states(&self) -> impl Iterator<Item = (MessageId, &str)> {
-        let slots = self.slots.iter();
-        slots.filter_map(|slot| Some((slot.id, slot.shown_state()?)))
+        let entries = self.entries.iter();
+        entries.filter_map(|entry| Some((entry.id, entry.shown_state()?)))
     }
 
     /// Forgets all token counts. Used when the model changes, since each model counts with its own
     /// tokenizer.
     pub(crate) fn recount(&mut self, counter: &TokenCounter) {
-        for slot in &mut self.slots {
-            *slot = slot.clone().counted(counter);
+        for entry in &mut self.entries {
+            *entry = entry.clone().counted(counter);
         }
     }
 
     /// Whether any message was pruned and not compacted since.
     pub(super) fn is_pruned(&self) -> bool {
-        self.slots.iter().any(WindowEntry::is_pruned)
+        self.entries.iter().any(WindowEntry::is_pruned)
     }
 
     /// The window as a summary is to read it, with pruned messages in full.
     pub(super) fn unpruned(&self) -> Self {
-        let slots = self.slots.iter().map(WindowEntry::unpruned);
-        Self::of(slots.collect(), self.system_note.clone(), self.next_id)
+        let entries = self.entries.iter().map(WindowEntry::unpruned);
+        Self::of(entries.collect(), self.system_note.clone(), self.next_id)
     }
 
     /// The window with these messages in full behind the shorter forms that it shows.
@@ -191,23 +193,23 @@ impl Window {
         &self,
         original: impl Fn(&WindowEntry) -> Option<&'o WindowEntry>,
     ) -> Self {
-        let slots = self.slots.iter().map(|slot| match original(slot) {
-            Some(original) => slot.as_shortened().moved_to(original),
-            None => slot.clone(),
+        let entries = self.entries.iter().map(|entry| match original(entry) {
+            Some(original) => entry.as_shortened().moved_to(original),
+            None => entry.clone(),
         });
-        Self::of(slots.collect(), self.system_note.clone(), self.next_id)
+        Self::of(entries.collect(), self.system_note.clone(), self.next_id)
     }
 
     /// Prunes again what a compaction left unchanged. The compaction was made from `before` with
     /// its pruned messages in full.
     pub(super) fn pruned_as(mut self, before: &Self) -> Self {
-        let pruned: IdMap<&WindowEntry> = (before.slots.iter())
-            .filter(|slot| slot.is_pruned())
-            .map(|slot| (slot.id, slot))
+        let pruned: IdMap<&WindowEntry> = (before.entries.iter())
+            .filter(|entry| entry.is_pruned())
+            .map(|entry| (entry.id, entry))
             .collect();
-        for slot in self.slots.iter_mut().filter(|slot| slot.is_verbatim()) {
-            if let Some(pruned) = pruned.get(&slot.id) {
-                *slot = (*pruned).clone();
+        for entry in self.entries.iter_mut().filter(|entry| entry.is_verbatim()) {
+            if let Some(pruned) = pruned.get(&entry.id) {
+                *entry = (*pruned).clone();
             }
         }
         self
@@ -216,24 +218,31 @@ impl Window {
     /// Marks the messages that were shortened since `before` as pruned, so that a later summary
     /// reads them in full.
     pub(super) fn pruned_from(self, before: &Self) -> Self {
-        let was: IdMap<&WindowEntry> = before.slots.iter().map(|slot| (slot.id, slot)).collect();
-        let slots = self.slots.into_iter().map(|slot| match was.get(&slot.id) {
-            Some(old) if old.is_original() => slot.into_pruned(),
-            _ => slot,
-        });
-        Self::of(slots.collect(), self.system_note, self.next_id)
+        let was: IdMap<&WindowEntry> = before
+            .entries
+            .iter()
+            .map(|entry| (entry.id, entry))
+            .collect();
+        let entries = self
+            .entries
+            .into_iter()
+            .map(|entry| match was.get(&entry.id) {
+                Some(old) if old.is_original() => entry.into_pruned(),
+                _ => entry,
+            });
+        Self::of(entries.collect(), self.system_note, self.next_id)
     }
 
     /// The tool calls of all messages. They are a separate list because [`views`](Self::views)
     /// borrows from it.
     pub fn call_views(&self) -> Vec<ToolCallView<'_>> {
         let mut calls = Vec::new();
-        for slot in &self.slots {
-            let Some(message) = slot.message() else {
+        for entry in &self.entries {
+            let Some(message) = entry.message() else {
                 continue;
             };
             for (index, call) in message.calls.iter().enumerate() {
-                let arguments = slot.arguments_of(index).unwrap_or(&call.arguments);
+                let arguments = entry.arguments_of(index).unwrap_or(&call.arguments);
                 calls.push(ToolCallView::new(&call.id, &call.name, arguments));
             }
         }
@@ -258,13 +267,13 @@ impl Window {
         is_whole: bool,
     ) -> Vec<MessageView<'a>> {
         let mut rest = calls;
-        self.slots
+        self.entries
             .iter()
-            .map(|slot| {
-                let count = slot.message().map_or(0, |message| message.calls.len());
+            .map(|entry| {
+                let count = entry.message().map_or(0, |message| message.calls.len());
                 let (own, others) = rest.split_at(count.min(rest.len()));
                 rest = others;
-                slot.view(own, &self.slots, is_whole)
+                entry.view(own, &self.entries, is_whole)
             })
             .collect()
     }
@@ -272,7 +281,7 @@ impl Window {
     /// Appends a text that is not a message of the conversation, under a new id.
     fn put_in(&mut self, content: EntryContent, counter: &TokenCounter) {
         let id = self.fresh_id();
-        self.push_slot(WindowEntry::put_in(id, content, counter));
+        self.push_entry(WindowEntry::put_in(id, content, counter));
     }
 
     /// The window that a proposal makes of this one. The proposal must have passed the contract.
@@ -285,12 +294,12 @@ impl Window {
         counter: &TokenCounter,
     ) -> Self {
         let position: IdMap<usize> = self
-            .slots
+            .entries
             .iter()
             .enumerate()
-            .map(|(at, slot)| (slot.id, at))
+            .map(|(at, entry)| (entry.id, at))
             .collect();
-        let slot = |id: &MessageId| position.get(id).map(|at| &self.slots[*at]);
+        let before = |id: &MessageId| position.get(id).map(|at| &self.entries[*at]);
         let mut next = Self {
             next_id: self.next_id,
             system_note: proposal
@@ -302,19 +311,19 @@ impl Window {
         for entry in &proposal.entries {
             match entry {
                 Entry::Keep(id) => {
-                    if let Some(kept) = slot(id) {
-                        next.slots.push(kept.clone());
+                    if let Some(kept) = before(id) {
+                        next.entries.push(kept.clone());
                     }
                 }
                 Entry::Replace(replacement) => {
-                    if let Some(old) = slot(&replacement.id) {
+                    if let Some(old) = before(&replacement.id) {
                         let replaced = old.replaced(replacement, marks);
-                        next.slots.push(replaced);
+                        next.entries.push(replaced);
                     }
                 }
                 Entry::Restore(id) => {
-                    if let Some(old) = slot(id) {
-                        next.slots.push(old.restored());
+                    if let Some(old) = before(id) {
+                        next.entries.push(old.restored());
                     }
                 }
                 Entry::Summary(summary) => {
@@ -355,17 +364,17 @@ impl Window {
         index_of: impl Fn(&WindowEntry) -> Option<usize>,
         is_short: impl Fn(usize) -> bool,
     ) -> Vec<PlanEntry<'_>> {
-        self.slots
+        self.entries
             .iter()
-            .filter_map(|slot| {
-                Some(match &*slot.content {
-                    EntryContent::Message => match (index_of(slot)?, slot.message()) {
+            .filter_map(|entry| {
+                Some(match &*entry.content {
+                    EntryContent::Message => match (index_of(entry)?, entry.message()) {
                         // The message was restored, but the client only has its shorter form.
-                        (index, Some(message)) if is_short(index) && slot.has_original() => {
+                        (index, Some(message)) if is_short(index) && entry.has_original() => {
                             PlanEntry::Replaced {
                                 index,
                                 text: Some(&message.text),
-                                arguments: slot.own_arguments(),
+                                arguments: entry.own_arguments(),
                             }
                         }
                         (index, _) => PlanEntry::Message(index),
@@ -373,7 +382,7 @@ impl Window {
                     EntryContent::Replaced {
                         text, arguments, ..
                     } => PlanEntry::Replaced {
-                        index: index_of(slot)?,
+                        index: index_of(entry)?,
                         text: text.as_deref(),
                         arguments,
                     },
@@ -386,9 +395,9 @@ impl Window {
                     },
                     EntryContent::Stub { call, index, text } => PlanEntry::Stub {
                         message: self
-                            .slots
+                            .entries
                             .iter()
-                            .find(|slot| slot.id == *call)
+                            .find(|entry| entry.id == *call)
                             .and_then(&index_of)?,
                         call: *index,
                         text,
@@ -401,13 +410,16 @@ impl Window {
     /// The entries in the order in which they are on the wire: a stub result follows the call that
     /// it answers.
     pub(super) fn leaving_order(&self) -> Vec<&WindowEntry> {
-        let mut order: Vec<&WindowEntry> =
-            self.slots.iter().filter(|slot| !slot.is_stub()).collect();
-        for stub in self.slots.iter().rev() {
+        let mut order: Vec<&WindowEntry> = self
+            .entries
+            .iter()
+            .filter(|entry| !entry.is_stub())
+            .collect();
+        for stub in self.entries.iter().rev() {
             let EntryContent::Stub { call, .. } = &*stub.content else {
                 continue;
             };
-            if let Some(at) = order.iter().position(|slot| slot.id == *call) {
+            if let Some(at) = order.iter().position(|entry| entry.id == *call) {
                 order.insert(at + 1, stub);
             }
         }

@@ -146,12 +146,12 @@ impl WindowEntry {
     /// The entry with its message as the client said it. State that an engine stored with it is
     /// dropped, apart from state that the message itself carries.
     pub(super) fn as_said(&self) -> Self {
-        let slot = self.clone().with_content(EntryContent::Message);
-        let state = slot.message().and_then(|message| message.state.clone());
+        let entry = self.clone().with_content(EntryContent::Message);
+        let state = entry.message().and_then(|message| message.state.clone());
         Self {
             kind: MessageKind::Original,
             state,
-            ..slot
+            ..entry
         }
     }
 
@@ -182,7 +182,7 @@ impl WindowEntry {
     /// The entry with its message as the client said it, and its state marked as restored. The wish
     /// to restore it is removed.
     pub(super) fn restored(&self) -> Self {
-        let slot = self.as_said();
+        let entry = self.as_said();
         let state = self.state.as_deref().map(|state| {
             let mut state: Map<String, Value> = serde_json::from_str(state).unwrap_or_default();
             state.remove(RESTORE_WISH);
@@ -190,8 +190,8 @@ impl WindowEntry {
             Arc::from(Value::Object(state).to_string())
         });
         match state {
-            Some(state) => slot.with_state(Some(state)),
-            None => slot,
+            Some(state) => entry.with_state(Some(state)),
+            None => entry,
         }
     }
 
@@ -422,7 +422,7 @@ impl WindowEntry {
             EntryContent::Stub { call, index, text } => {
                 let answered = window
                     .iter()
-                    .find(|slot| slot.id == *call)
+                    .find(|entry| entry.id == *call)
                     .and_then(WindowEntry::message)
                     .and_then(|message| message.calls.get(*index));
                 let (id, name) = answered.map_or(("", ""), |call| (&call.id, &call.name));

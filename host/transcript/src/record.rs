@@ -318,5 +318,5 @@ impl Record {
 #[derive(Debug, Clone, Copy)]
 enum WireForm {
     SentPrompt = 0,
-    Handed = 1,
+    Rendered = 1,
 }

@@ -124,7 +124,7 @@ fn a_session_is_read_as_it_was_written() {
         let read = again.saved;
         assert_eq!(read.log, written.log, "{}", place.name());
         assert_eq!(read.sent, written.sent, "{}", place.name());
-        assert!(read.handed.raw.is_empty());
+        assert!(read.rendered.raw.is_empty());
         assert_eq!(read.host_texts, written.host_texts, "{}", place.name());
         assert_eq!(read.compaction, written.compaction, "{}", place.name());
         assert_eq!(read.next_id, 4);

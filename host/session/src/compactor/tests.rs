@@ -46,7 +46,7 @@ impl Scene {
     fn window(&self) -> Vec<MessageId> {
         self.current
             .window
-            .slots()
+            .entries()
             .iter()
             .map(WindowEntry::id)
             .collect()

@@ -72,12 +72,12 @@ impl EngineLink {
         revisions: &[(MessageId, MessageId)],
         state: Option<WindowState>,
     ) -> Result<Option<Decision>, CallError> {
-        let ids: Ids = piece.slots().iter().map(WindowEntry::id).collect();
+        let ids: Ids = piece.entries().iter().map(WindowEntry::id).collect();
         let revisions = revisions.iter().filter(|(id, _)| ids.contains(id));
         let revised: Vec<_> = revisions.copied().collect();
-        let tokens = piece.slots().iter().map(WindowEntry::most_tokens).sum();
+        let tokens = piece.entries().iter().map(WindowEntry::most_tokens).sum();
         let budget = Deadline::Extended.with(piece.len(), tokens);
-        let last = piece.slots().last().map(WindowEntry::id);
+        let last = piece.entries().last().map(WindowEntry::id);
         let cut = current.history.pending_cut().map(Cut::after);
         let piece = Arc::new(piece);
         let counted = Arc::clone(&piece);
@@ -130,9 +130,9 @@ fn pieces(messages: Vec<WindowEntry>) -> Vec<Window> {
     let mut pieces = Vec::new();
     let mut piece = Vec::new();
     let mut tokens = 0;
-    for slot in messages {
-        tokens += slot.most_tokens();
-        piece.push(slot);
+    for entry in messages {
+        tokens += entry.most_tokens();
+        piece.push(entry);
         if piece.len() >= PIECE_MESSAGES || tokens >= PIECE_TOKENS {
             pieces.push(Window::of(std::mem::take(&mut piece), None, 0));
             tokens = 0;

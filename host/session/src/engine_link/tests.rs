@@ -33,7 +33,7 @@ fn deliver(
     estimated: bool,
 ) -> Option<Decision> {
     let cursor = current.history.cursor();
-    let entries = current.window.slots().iter();
+    let entries = current.window.entries().iter();
     let unseen = entries.filter(|entry| Some(entry.id()) > cursor).cloned();
     let state = current.state().estimated(estimated);
     let unseen = unseen.collect();

@@ -205,7 +205,7 @@ fn incoming(
     first: usize,
 ) -> Result<Vec<Incoming>, FormatError> {
     let trails = match request.bytes_tell() {
-        true => [&history.sent, history.handed()]
+        true => [&history.sent, history.rendered()]
             .into_iter()
             .map(|log| (log, log.by_hash(first.saturating_sub(1))))
             .collect(),
@@ -304,10 +304,10 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
     // last one.
     let last = incoming.iter().rposition(Incoming::is_foreign_summary);
     let before = last.map(|last| aligned.iter().filter(|at| **at < last).count());
-    // A client that sends summaries of the host goes on from the body that it was handed.
-    let goes_on = !covers.is_empty() && !history.handed().units.is_empty();
+    // A client that sends summaries of the host goes on from the body that was rendered for it.
+    let goes_on = !covers.is_empty() && !history.rendered().units.is_empty();
     let log = match goes_on {
-        true => history.handed(),
+        true => history.rendered(),
         false => &history.sent,
     };
     let sent: Ids = log.units.iter().map(|unit| unit.origin.id()).collect();
@@ -360,14 +360,14 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
 }
 
 /// Inserts the host's summaries that the request still holds into `old`, at the places at which they
-/// were handed out, and returns their ids. Texts of the host that cover no messages are left out.
+/// were rendered, and returns their ids. Texts of the host that cover no messages are left out.
 fn insert_summaries(
     history: &History,
     incoming: &[Incoming],
     old: &mut Vec<Known>,
     within: usize,
 ) -> Ids {
-    let handed = &history.handed().units;
+    let rendered = &history.rendered().units;
     let mut summaries = Ids::default();
     for new in incoming.iter().skip(within) {
         let Some(Origin::Host(id)) = new.origin else {
@@ -377,10 +377,10 @@ fn insert_summaries(
         if covers.is_none_or(IdSet::is_empty) || summaries.contains(&id) {
             continue;
         }
-        let Some(at) = handed.iter().position(|unit| unit.origin.id() == id) else {
+        let Some(at) = rendered.iter().position(|unit| unit.origin.id() == id) else {
             continue;
         };
-        let before = (handed.iter().take(at).rev())
+        let before = (rendered.iter().take(at).rev())
             .find_map(|unit| old.iter().rposition(|known| known.id == unit.origin.id()));
         let fingerprint = new.fingerprint;
         old.insert(before.map_or(0, |at| at + 1), Known { id, fingerprint });

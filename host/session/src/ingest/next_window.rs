@@ -80,12 +80,12 @@ impl ConversationState {
         if changes.appends && !resumed && !self.window.is_empty() {
             let window = Arc::make_mut(&mut self.window);
             window.set_next_id(next_id);
-            for slot in new.iter().filter_map(|id| read.get(id)) {
-                window.push_slot(slot.clone());
+            for entry in new.iter().filter_map(|id| read.get(id)) {
+                window.push_entry(entry.clone());
             }
             let window = Arc::clone(&self.window);
             if !may_hide_the_user
-                || !self.hides_last_user(request, changes, read, window.slots())?
+                || !self.hides_last_user(request, changes, read, window.entries())?
             {
                 return Ok(());
             }
@@ -94,16 +94,16 @@ impl ConversationState {
         let in_force = in_force.filter(|in_force| !self.is_void(in_force, changes));
         let mut applied = None;
         if let Some(in_force) = in_force.cloned() {
-            let slots = self.window_in_force(request, &in_force, changes, read)?;
+            let entries = self.window_in_force(request, &in_force, changes, read)?;
             let hides_the_user =
-                may_hide_the_user && self.hides_last_user(request, changes, read, &slots)?;
+                may_hide_the_user && self.hides_last_user(request, changes, read, &entries)?;
             let note = in_force.window.system_note().map(str::to_owned);
-            applied = (!hides_the_user).then_some((slots, note, Some(in_force)));
+            applied = (!hides_the_user).then_some((entries, note, Some(in_force)));
         }
-        let (slots, note, mut in_force) = match applied {
+        let (entries, note, mut in_force) = match applied {
             Some(applied) => applied,
             None => {
-                let slots = self.window_as_sent(request, read)?;
+                let entries = self.window_as_sent(request, read)?;
                 let said_all = self.history.sent.units.iter().all(WireEntry::is_said);
                 // The request holds texts of the host, so after a restart the window cannot be
                 // derived from the conversation alone.
@@ -112,10 +112,10 @@ impl ConversationState {
                     engine: String::new(),
                     window: Default::default(),
                 });
-                (slots, None, derived)
+                (entries, None, derived)
             }
         };
-        let window = Window::of(slots, note, next_id);
+        let window = Window::of(entries, note, next_id);
         if let Some(in_force) = &mut in_force {
             let left_out = self.left_out(&window, in_force, changes);
             in_force.window = window.save(left_out);
@@ -128,12 +128,12 @@ impl ConversationState {
     /// Messages that the window shows in a shorter form of the client's stay shortened when the
     /// client sends them in full. Otherwise they would be shown in full and counted as short.
     fn keep_short(&mut self, read: &IdMap<WindowEntry>) {
-        let whole = |slot: &WindowEntry| {
-            let whole = slot.is_of_lost_record().then(|| read.get(&slot.id()));
+        let whole = |entry: &WindowEntry| {
+            let whole = entry.is_of_lost_record().then(|| read.get(&entry.id()));
             whole.flatten().filter(|whole| whole.is_original())
         };
-        let mut slots = self.window.slots().iter();
-        if !slots.any(|slot| whole(slot).is_some()) {
+        let mut entries = self.window.entries().iter();
+        if !entries.any(|entry| whole(entry).is_some()) {
             return;
         }
         self.replace_window(self.window.with_originals(whole));
@@ -154,22 +154,22 @@ impl ConversationState {
         request: &Request<'_>,
         changes: &Changes,
         read: &IdMap<WindowEntry>,
-        slots: &[WindowEntry],
+        entries: &[WindowEntry],
     ) -> Result<bool, FormatError> {
-        let placed: IdMap<&WindowEntry> = slots.iter().map(|slot| (slot.id(), slot)).collect();
+        let placed: IdMap<&WindowEntry> = entries.iter().map(|entry| (entry.id(), entry)).collect();
         let units = self.history.sent.units.iter().rev();
         let units: Vec<(MessageId, bool)> = units
             .map(|unit| (unit.origin.id(), unit.is_said()))
             .collect();
         for (id, is_said) in units {
             let may_be_hidden = is_said && !changes.settled.contains(&id);
-            if let Some(slot) = placed.get(&id) {
-                if slot.is_real_user() {
-                    return Ok(may_be_hidden && !slot.is_verbatim());
+            if let Some(entry) = placed.get(&id) {
+                if entry.is_real_user() {
+                    return Ok(may_be_hidden && !entry.is_verbatim());
                 }
                 continue;
             }
-            let hidden = self.slots_of(request, read, |other| other == id)?;
+            let hidden = self.entries_of(request, read, |other| other == id)?;
             if hidden.values().any(WindowEntry::is_real_user) {
                 return Ok(may_be_hidden);
             }
@@ -208,8 +208,8 @@ impl ConversationState {
         changes: &Changes,
         read: &IdMap<WindowEntry>,
     ) -> Result<Vec<WindowEntry>, FormatError> {
-        let slots = match self.history.resumed {
-            false => self.window.slots().to_vec(),
+        let entries = match self.history.resumed {
+            false => self.window.entries().to_vec(),
             true => {
                 let wanted: Ids = in_force.window.ids().collect();
                 let forms: IdMap<MessageId> = (changes.revised.iter())
@@ -217,90 +217,90 @@ impl ConversationState {
                     .map(|(old, new)| (*new, *old))
                     .collect();
                 let then = |id: MessageId| forms.get(&id).copied().unwrap_or(id);
-                let messages = self.slots_of(request, read, |id| wanted.contains(&then(id)))?;
+                let messages = self.entries_of(request, read, |id| wanted.contains(&then(id)))?;
                 // Messages that are said again or edited are found under the ids of the saved window.
                 let messages = messages
                     .into_iter()
-                    .map(|(id, slot)| (then(id), slot.renamed(then(id))))
+                    .map(|(id, entry)| (then(id), entry.renamed(then(id))))
                     .collect();
                 Window::restore(&in_force.window, &messages, &self.counter)
             }
         };
         let places: Vec<MessageId> = match self.history.resumed {
-            false => slots.iter().map(WindowEntry::id).collect(),
+            false => entries.iter().map(WindowEntry::id).collect(),
             true => in_force.window.ids().collect(),
         };
         let went = |id| changes.unmatched.contains(&id);
         let went_with = |covers: Option<&IdSet>| {
             covers.is_some_and(|covers| !covers.is_empty() && covers.iter().all(went))
         };
-        let mut next = Vec::with_capacity(slots.len());
-        let mut slots = slots.into_iter().peekable();
+        let mut next = Vec::with_capacity(entries.len());
+        let mut entries = entries.into_iter().peekable();
         let mut placed = Ids::default();
         let mut last_went = false;
         let mut last_is_revised = false;
         for id in places {
             // After a restart, nothing is known of a message that the client does not send.
-            let Some(slot) = slots.next_if(|slot| slot.id() == id) else {
+            let Some(entry) = entries.next_if(|entry| entry.id() == id) else {
                 (last_went, last_is_revised) = (true, false);
                 continue;
             };
             // A summary of a lost record stands for what nobody knows, and is there as long as the
             // client sends it.
             let covers = self.history.host_texts.covers(id);
-            let is_of_lost_record = !slot.is_notice() && covers.is_some_and(IdSet::is_empty);
+            let is_of_lost_record = !entry.is_notice() && covers.is_some_and(IdSet::is_empty);
             if is_of_lost_record && changes.withdrawn.contains(&id) {
                 (last_went, last_is_revised) = (true, false);
                 continue;
             }
             // A notice belongs to the message before it. If that was cut off or edited, the notice
             // no longer applies.
-            if slot.is_notice() && (last_went && changes.cut || last_is_revised) {
+            if entry.is_notice() && (last_went && changes.cut || last_is_revised) {
                 continue;
             }
-            last_went |= !slot.is_notice();
+            last_went |= !entry.is_notice();
             last_is_revised = changes.revised.contains_key(&id);
             let moved = changes
                 .revised
                 .get(&id)
                 .or_else(|| changes.said_again.get(&id));
-            let slot = match moved.and_then(|new| read.get(new)) {
-                Some(message) if changes.said_again.contains_key(&id) => slot.moved_to(message),
+            let entry = match moved.and_then(|new| read.get(new)) {
+                Some(message) if changes.said_again.contains_key(&id) => entry.moved_to(message),
                 Some(message) => message.clone(),
                 None if went(id) || changes.cut && went_with(covers) => continue,
-                None => slot,
+                None => entry,
             };
             last_went = false;
-            placed.insert(slot.id());
-            next.push(slot);
+            placed.insert(entry.id());
+            next.push(entry);
         }
         let left_out = in_force.window.left_out();
         let unplaced: Ids = (self.history.branch().iter())
             .map(|known| known.id)
             .filter(|id| !placed.contains(id) && !left_out.contains(*id))
             .collect();
-        let mut since = self.slots_of(request, read, |id| unplaced.contains(&id))?;
+        let mut since = self.entries_of(request, read, |id| unplaced.contains(&id))?;
         let branch = self.history.branch().iter().enumerate();
         let order: IdMap<usize> = branch.map(|(at, known)| (known.id, at)).collect();
         let mut at = 0;
         let mut places: Vec<usize> = Vec::with_capacity(next.len());
-        for slot in &next {
+        for entry in &next {
             // A summary takes the position of the last message that it covers. What covers nothing
             // belongs to the entry before it.
-            let covers = self.history.host_texts.covers(slot.id());
-            let id = covers.and_then(IdSet::last).unwrap_or(slot.id());
+            let covers = self.history.host_texts.covers(entry.id());
+            let id = covers.and_then(IdSet::last).unwrap_or(entry.id());
             at = order.get(&id).copied().unwrap_or(at);
             places.push(at);
         }
         for known in self.history.branch() {
-            let Some(slot) = since.remove(&known.id) else {
+            let Some(entry) = since.remove(&known.id) else {
                 continue;
             };
             let own = order.get(&known.id).copied().unwrap_or(usize::MAX);
             // Each message goes after the last entry that precedes it in the conversation.
             let before = places.iter().rposition(|place| *place < own);
             let at = before.map_or(0, |before| before + 1);
-            next.insert(at, slot);
+            next.insert(at, entry);
             places.insert(at, own);
         }
         Ok(next)
@@ -315,16 +315,16 @@ impl ConversationState {
         request: &Request<'_>,
         read: &IdMap<WindowEntry>,
     ) -> Result<Vec<WindowEntry>, FormatError> {
-        let mut slots: IdMap<WindowEntry> = (self.window.slots().iter())
-            .filter(|slot| slot.is_verbatim() || slot.is_summary())
-            .map(|slot| (slot.id(), slot.clone()))
+        let mut entries: IdMap<WindowEntry> = (self.window.entries().iter())
+            .filter(|entry| entry.is_verbatim() || entry.is_summary())
+            .map(|entry| (entry.id(), entry.clone()))
             .collect();
-        let others = self.slots_of(request, read, |id| !slots.contains_key(&id))?;
-        slots.extend(others);
+        let others = self.entries_of(request, read, |id| !entries.contains_key(&id))?;
+        entries.extend(others);
         // A message may be in the request twice. The window shows it once.
         let units = self.history.sent.units.iter();
         Ok(units
-            .filter_map(|unit| slots.remove(&unit.origin.id()))
+            .filter_map(|unit| entries.remove(&unit.origin.id()))
             .collect())
     }
 
@@ -333,13 +333,13 @@ impl ConversationState {
     ///
     /// # Errors
     /// A message of the request cannot be read.
-    pub(crate) fn slots_of(
+    pub(crate) fn entries_of(
         &mut self,
         request: &Request<'_>,
         read: &IdMap<WindowEntry>,
         wanted: impl Fn(MessageId) -> bool,
     ) -> Result<IdMap<WindowEntry>, FormatError> {
-        let mut slots = IdMap::default();
+        let mut entries = IdMap::default();
         let mut wires = Vec::new();
         for unit in &self.history.sent.units {
             let id = unit.origin.id();
@@ -347,14 +347,14 @@ impl ConversationState {
                 continue;
             }
             match read.get(&id) {
-                Some(slot) => {
-                    slots.insert(id, slot.clone());
+                Some(entry) => {
+                    entries.insert(id, entry.clone());
                 }
                 None => wires.extend(unit.wires.clone()),
             }
         }
         if wires.is_empty() {
-            return Ok(slots);
+            return Ok(entries);
         }
         let mut messages = request.read(wires, &mut self.history.calls)?;
         for run in messages.chunk_by_mut(|one, next| one.wires.start == next.wires.start) {
@@ -370,23 +370,23 @@ impl ConversationState {
                     .message()
                     .map_or(MessageKind::Original, |message| message.kind);
                 let kind = unit.origin.kind_of(looks);
-                if wanted(id) && !slots.contains_key(&id) {
-                    slots.insert(id, WindowEntry::new(id, kind, message, &self.counter));
+                if wanted(id) && !entries.contains_key(&id) {
+                    entries.insert(id, WindowEntry::new(id, kind, message, &self.counter));
                 }
             }
         }
-        Ok(slots)
+        Ok(entries)
     }
 
     /// The messages of the conversation that a window does not show: those that its summaries
     /// cover, and those that were left out before and have not come back.
     fn left_out(&self, window: &Window, in_force: &InForce, changes: &Changes) -> IdSet {
         let covers = window
-            .slots()
+            .entries()
             .iter()
-            .filter_map(|slot| self.history.host_texts.covers(slot.id()));
+            .filter_map(|entry| self.history.host_texts.covers(entry.id()));
         let earlier = in_force.window.left_out();
-        let placed: Ids = window.slots().iter().map(WindowEntry::id).collect();
+        let placed: Ids = window.entries().iter().map(WindowEntry::id).collect();
         let has_no_place = |id: &MessageId| !changes.unmatched.contains(id) && !placed.contains(id);
         let ids = covers.flat_map(IdSet::iter).chain(earlier.iter());
         ids.filter(has_no_place).collect()

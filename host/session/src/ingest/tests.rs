@@ -187,12 +187,12 @@ fn the_users_last_words_are_shown_beside_a_summary_if_the_client_sends_them() {
         text: in_force,
         in_system_role: false,
     };
-    let mut slots = current.window.slots().get(4..).unwrap().to_vec();
-    slots.insert(
+    let mut entries = current.window.entries().get(4..).unwrap().to_vec();
+    entries.insert(
         0,
         WindowEntry::put_in(MessageId(51), content, &current.counter),
     );
-    put_in_force(&mut current, Window::of(slots, None, 52), 1..=4);
+    put_in_force(&mut current, Window::of(entries, None, 52), 1..=4);
     // The client goes back to an earlier body, and to before words that the summary in force covers.
     let sent = [
         message("user", &sealed_summary(&earlier)),
@@ -201,7 +201,12 @@ fn the_users_last_words_are_shown_beside_a_summary_if_the_client_sends_them() {
         message("user", ""),
     ];
     send(&mut ingest, &mut current, &sent).unwrap();
-    let shown: Vec<MessageId> = current.window.slots().iter().map(WindowEntry::id).collect();
+    let shown: Vec<MessageId> = current
+        .window
+        .entries()
+        .iter()
+        .map(WindowEntry::id)
+        .collect();
     assert_eq!(shown, ids([50, 3, 4, 52]));
 }
 
@@ -210,17 +215,17 @@ fn the_users_last_words_are_shown_beside_a_summary_if_the_client_sends_them() {
 fn the_users_last_words_stay_shortened_if_only_the_answer_was_lost() {
     let all = talk(0..4);
     let (mut ingest, mut current) = begun(&all[..3]);
-    let mut slots = current.window.slots().to_vec();
-    let last = slots.pop().unwrap();
-    slots.push(last.with_content(EntryContent::Replaced {
+    let mut entries = current.window.entries().to_vec();
+    let last = entries.pop().unwrap();
+    entries.push(last.with_content(EntryContent::Replaced {
         text: Some("number 2".to_owned()),
         arguments: Vec::new(),
         pruned: false,
     }));
-    put_in_force(&mut current, Window::of(slots, None, 4), []);
+    put_in_force(&mut current, Window::of(entries, None, 4), []);
     let is_whole = |current: &ConversationState| {
-        let slots = current.window.slots().iter();
-        slots.map(WindowEntry::is_verbatim).collect::<Vec<_>>()
+        let entries = current.window.entries().iter();
+        entries.map(WindowEntry::is_verbatim).collect::<Vec<_>>()
     };
     send(&mut ingest, &mut current, &all).unwrap();
     send(&mut ingest, &mut current, &all[..3]).unwrap();
@@ -247,21 +252,21 @@ fn a_short_form_of_a_lost_record_goes_when_the_client_sends_the_original() {
     ];
     let (mut ingest, mut current) = (new(Unrelated::NewRoot), conversation(&[]));
     send(&mut ingest, &mut current, &sent).unwrap();
-    let slots = current.window.slots().iter();
-    let shortest = slots.map(|slot| match slot.is_of_lost_record() {
-        true => slot.clone().with_content(EntryContent::Replaced {
+    let entries = current.window.entries().iter();
+    let shortest = entries.map(|entry| match entry.is_of_lost_record() {
+        true => entry.clone().with_content(EntryContent::Replaced {
             text: Some("[Shortened to save context space] number 2".to_owned()),
             arguments: Vec::new(),
             pruned: false,
         }),
-        false => slot.clone(),
+        false => entry.clone(),
     });
     let window = Window::of(shortest.collect(), None, current.window.next_id());
     put_in_force(&mut current, window, []);
-    let is_short = |slot: &&WindowEntry| slot.message().is_some() && !slot.is_verbatim();
+    let is_short = |entry: &&WindowEntry| entry.message().is_some() && !entry.is_verbatim();
     let count = |current: &ConversationState| {
-        let slots = current.window.slots().iter();
-        slots.filter(is_short).count()
+        let entries = current.window.entries().iter();
+        entries.filter(is_short).count()
     };
     assert_eq!(count(&current), 1);
     send(&mut ingest, &mut current, &all).unwrap();
@@ -278,8 +283,8 @@ fn a_sealed_short_form_of_a_lost_record_is_known_without_a_summary() {
     sent[4] = message("user", "[COMPACTED: number 4]");
     let (mut ingest, mut current) = (new(Unrelated::NewRoot), conversation(&[]));
     send(&mut ingest, &mut current, &sent).unwrap();
-    let slots = current.window.slots().iter();
-    let lost: Vec<bool> = slots.map(WindowEntry::is_of_lost_record).collect();
+    let entries = current.window.entries().iter();
+    let lost: Vec<bool> = entries.map(WindowEntry::is_of_lost_record).collect();
     assert_eq!(lost, [false, false, true, false, false, false]);
 }
 
@@ -298,8 +303,8 @@ fn a_message_of_unknown_text_is_said_again_and_cut_off() {
     let before = branch(&current);
     assert_eq!(before.len(), 5);
     let of_unknown = |current: &ConversationState| {
-        let slots = current.window.slots().iter();
-        let lost = slots.filter(|slot| slot.is_of_lost_record());
+        let entries = current.window.entries().iter();
+        let lost = entries.filter(|entry| entry.is_of_lost_record());
         lost.map(WindowEntry::id).collect::<Vec<_>>()
     };
     assert_eq!(of_unknown(&current), before[1..2]);
@@ -333,8 +338,8 @@ fn equal_short_forms_of_a_lost_record_are_told_apart_by_their_place() {
     let (mut ingest, mut current) = (new(Unrelated::NewRoot), conversation(&[]));
     send(&mut ingest, &mut current, &sent).unwrap();
     let shown = |current: &ConversationState| {
-        let slots = current.window.slots().iter();
-        let places = slots.map(|slot| (slot.id(), slot.is_of_lost_record()));
+        let entries = current.window.entries().iter();
+        let places = entries.map(|entry| (entry.id(), entry.is_of_lost_record()));
         places.collect::<Vec<_>>()
     };
     let before = shown(&current);
@@ -353,15 +358,15 @@ fn equal_short_forms_of_a_lost_record_are_told_apart_by_their_place() {
 }
 
 /// A window in force is carried over alike whether its session was just opened or not: with edits,
-/// insertions and cuts at each place, of the originals and of the body that was handed out.
+/// insertions and cuts at each place, of the originals and of the body that was rendered.
 #[test]
 fn a_restart_does_not_change_what_a_request_makes_of_the_window() {
     let summary = "[CONTEXT COMPACTION]\nwhat was said";
     let short = sealed_short("[Shortened to save context space] so on");
     let originals = talk(0..8);
-    let mut handed = originals.clone();
-    handed[5] = message("assistant", &short);
-    handed.splice(2..4, [message("user", &sealed_summary(summary))]);
+    let mut rendered = originals.clone();
+    rendered[5] = message("assistant", &short);
+    rendered.splice(2..4, [message("user", &sealed_summary(summary))]);
     let compacted = || {
         let (ingest, mut current) = begun(&originals);
         let covers = ids(3..=4).into_iter().collect();
@@ -370,20 +375,20 @@ fn a_restart_does_not_change_what_a_request_makes_of_the_window() {
             text: summary.to_owned(),
             in_system_role: false,
         };
-        let mut slots = current.window.slots().to_vec();
-        slots[5] = (slots[5].clone()).with_content(EntryContent::Replaced {
+        let mut entries = current.window.entries().to_vec();
+        entries[5] = (entries[5].clone()).with_content(EntryContent::Replaced {
             text: Some(short.clone()),
             arguments: Vec::new(),
             pruned: false,
         });
         let summary = WindowEntry::put_in(MessageId(50), content, &current.counter);
-        slots.splice(2..4, [summary]);
-        put_in_force(&mut current, Window::of(slots, None, 51), 3..=4);
+        entries.splice(2..4, [summary]);
+        put_in_force(&mut current, Window::of(entries, None, 51), 3..=4);
         (ingest, current)
     };
     let of_lost_record = || {
         let (mut ingest, mut current) = (new(Unrelated::NewRoot), conversation(&[]));
-        send(&mut ingest, &mut current, &handed).unwrap();
+        send(&mut ingest, &mut current, &rendered).unwrap();
         (ingest, current)
     };
     // What a client may send that has this list.
@@ -402,7 +407,7 @@ fn a_restart_does_not_change_what_a_request_makes_of_the_window() {
         requests
     };
     let states: [&dyn Fn() -> (Ingest, ConversationState); 2] = [&compacted, &of_lost_record];
-    let pairs: Vec<(Vec<String>, Vec<String>)> = [&originals, &handed]
+    let pairs: Vec<(Vec<String>, Vec<String>)> = [&originals, &rendered]
         .into_iter()
         .flat_map(|sent| {
             let (all, then) = (requests(sent), requests(sent));
@@ -425,8 +430,8 @@ fn a_restart_does_not_change_what_a_request_makes_of_the_window() {
                     }
                     send(&mut ingest, &mut current, request).unwrap();
                 }
-                let slots = current.window.slots().iter();
-                let shown = slots.map(|slot| (slot.id(), slot.content.clone()));
+                let entries = current.window.entries().iter();
+                let shown = entries.map(|entry| (entry.id(), entry.content.clone()));
                 shown.collect::<Vec<_>>()
             });
             let brief = |sent: &[String]| -> Vec<String> {

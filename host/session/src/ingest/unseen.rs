@@ -31,23 +31,23 @@ impl ConversationState {
         let all: Ids = ids.iter().copied().collect();
         let mut found: IdMap<WindowEntry> = (self.unshown.iter())
             .filter(|(id, _)| all.contains(id))
-            .map(|(id, slot)| (*id, slot.clone()))
+            .map(|(id, entry)| (*id, entry.clone()))
             .collect();
         if found.len() < ids.len() {
-            for slot in self.window.slots() {
-                if all.contains(&slot.id()) && slot.is_original() {
-                    found.entry(slot.id()).or_insert_with(|| slot.clone());
+            for entry in self.window.entries() {
+                if all.contains(&entry.id()) && entry.is_original() {
+                    found.entry(entry.id()).or_insert_with(|| entry.clone());
                 }
             }
         }
         if let Some(request) = request.filter(|_| found.len() < ids.len()) {
-            let mut read = self.slots_of(request, &IdMap::default(), |id| all.contains(&id))?;
+            let mut read = self.entries_of(request, &IdMap::default(), |id| all.contains(&id))?;
             // Messages of one wire message must come from one source, because an engine recognises
             // by it that they belong together. If the client sends only a part of the wire message
             // that is in memory, memory is better.
-            read.retain(|id, slot| {
+            read.retain(|id, entry| {
                 let known = found.get(id);
-                slot.is_original() && known.is_none_or(|known| known.views() <= slot.views())
+                entry.is_original() && known.is_none_or(|known| known.views() <= entry.views())
             });
             found.extend(read);
         }
@@ -56,7 +56,7 @@ impl ConversationState {
             .filter(|id| !found.contains_key(id))
             .collect();
         if !without_text.is_empty() {
-            let stored = self.stored_slots(&without_text);
+            let stored = self.stored_entries(&without_text);
             found.extend(stored.into_iter().filter(|(id, _)| all.contains(id)));
             lost = self.pass_over(&without_text, &mut found);
         }

@@ -25,7 +25,7 @@ fn compact(current: &mut ConversationState) {
         in_system_role: false,
     };
     let summary = WindowEntry::put_in(window.fresh_id(), content, &current.counter);
-    let last = window.slots().last().unwrap().clone();
+    let last = window.entries().last().unwrap().clone();
     let next_id = window.next_id();
     current.replace_window(Window::of(vec![summary, last], None, next_id));
 }
@@ -77,9 +77,9 @@ fn a_client_that_goes_on_from_the_body_is_understood() {
     let out = rendered(&mut renderer(), &mut current, &body(&messages));
     let wire = formats::split(&out, None).unwrap();
     let raw: Vec<u64> = wire.messages.iter().map(|raw| raw_hash(raw)).collect();
-    let handed = current.history.handed();
-    assert_eq!(handed.raw, raw);
-    let origins: Vec<Origin> = handed.units.iter().map(|unit| unit.origin).collect();
+    let rendered = current.history.rendered();
+    assert_eq!(rendered.raw, raw);
+    let origins: Vec<Origin> = rendered.units.iter().map(|unit| unit.origin).collect();
     let (summary, last) = (MessageId(4), MessageId(3));
     assert_eq!(origins, [Origin::Host(summary), Origin::Said(last)]);
 }
@@ -96,11 +96,11 @@ fn a_document_is_laid_out_like_a_request_and_has_no_body() {
     let laid_out = draft.messages();
     assert!(draft.serialise(&Warnings::of("s")).is_none());
     // Nothing was sent, so there is nothing that a client could go on from.
-    assert!(current.history.handed().is_empty());
+    assert!(current.history.rendered().is_empty());
     let request = Request::body(&text, None, &mut None).unwrap();
     let draft = renderer().render(&mut current, &request, None);
     assert_eq!(draft.messages(), laid_out);
-    assert!(!current.history.handed().is_empty());
+    assert!(!current.history.rendered().is_empty());
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_view_is_for_one_request() {
     let mut current = conversation(&messages);
     let text = body(&messages);
     let request = Request::body(&text, None, &mut None).unwrap();
-    let entries = current.window.slots().iter().skip(2).cloned().collect();
+    let entries = current.window.entries().iter().skip(2).cloned().collect();
     let view = Window::of(entries, None, 4);
     let mut renderer = renderer();
     let draft = renderer.render(&mut current, &request, Some(&view));

@@ -41,7 +41,7 @@ pub struct Saved {
     /// What the client sent last.
     pub sent: WireLog,
     /// What was sent to the model in place of it.
-    pub handed: WireLog,
+    pub rendered: WireLog,
     /// The texts that the host wrote.
     pub host_texts: Vec<HostText>,
     /// The compaction in force.
@@ -81,7 +81,7 @@ impl Saved {
             recovered: row.recovered.map(rows::message_id),
             log: snapshot.log.iter().map(rows::logged).collect(),
             sent: wire(WireForm::SentPrompt)?,
-            handed: wire(WireForm::Handed)?,
+            rendered: wire(WireForm::Rendered)?,
             host_texts: (snapshot.written.iter())
                 .map(|row| rows::host_text(row, id))
                 .collect::<Result<_, _>>()?,

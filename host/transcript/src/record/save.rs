@@ -54,9 +54,9 @@ pub struct SessionChange<'a> {
     /// The first wire message of `sent` that differs.
     pub sent_from: usize,
     /// What was sent to the model in place of it.
-    pub handed: &'a WireLog,
-    /// The first wire message of `handed` that differs.
-    pub handed_from: usize,
+    pub rendered: &'a WireLog,
+    /// The first wire message of `rendered` that differs.
+    pub rendered_from: usize,
     /// The wire messages to store, with the messages in them. Empty if the session stores no text.
     pub texts: &'a [NewText],
     /// Artifacts that engines stored or deleted.
@@ -77,7 +77,7 @@ impl SessionChange<'_> {
     /// Whether nothing changed that is worth a write. The counters, the usage and the format are
     /// written together with the next other change.
     pub fn is_empty(&self) -> bool {
-        let from = [self.log_from, self.sent_from, self.handed_from];
+        let from = [self.log_from, self.sent_from, self.rendered_from];
         from == [usize::MAX; 3]
             && self.host_texts.is_empty()
             && self.in_force.is_none()
@@ -178,7 +178,7 @@ impl StoredSession {
         let (cursor, pending_cut) = change.cursor.unwrap_or_default();
         let wires = [
             (WireForm::SentPrompt, change.sent, change.sent_from),
-            (WireForm::Handed, change.handed, change.handed_from),
+            (WireForm::Rendered, change.rendered, change.rendered_from),
         ];
         Ok(Commit {
             now_ms: now_ms(),

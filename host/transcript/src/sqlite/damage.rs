@@ -36,7 +36,7 @@ use crate::store::{ArtifactChange, DICTIONARY, DICTIONARY_COPY, Packed, TextRow}
 use crate::wire_log::WireLog;
 
 /// The numbers of the two wire logs, as `record` writes them: what the client sent, and what was
-/// handed out for it.
+/// rendered for it.
 const FORMS: [i64; 2] = [0, 1];
 /// The part between the file's name and the time in the name of the copy of a damaged record.
 const COPY: &str = "damaged";

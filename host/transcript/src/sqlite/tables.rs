@@ -106,7 +106,7 @@ CREATE TABLE artifacts (
     data     BLOB NOT NULL,
     PRIMARY KEY (session, engine, name)
 ) STRICT;
--- The wire messages as they crossed last: what the client sent (0) and what was handed out for it (1).
+-- The wire messages as they crossed last: what the client sent (0) and what was rendered for it (1).
 CREATE TABLE wire (
     session  INTEGER NOT NULL REFERENCES sessions(key) ON DELETE CASCADE,
     form     INTEGER NOT NULL,

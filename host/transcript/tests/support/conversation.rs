@@ -100,7 +100,7 @@ impl Writer {
         if !keeps {
             new.clear();
         }
-        let handed = WireLog::default();
+        let rendered = WireLog::default();
         let change = SessionChange {
             next_id: self.saved.next_id,
             pauses: self.saved.pauses,
@@ -112,8 +112,8 @@ impl Writer {
             log_from: from,
             sent: &self.saved.sent,
             sent_from,
-            handed: &handed,
-            handed_from: usize::MAX,
+            rendered: &rendered,
+            rendered_from: usize::MAX,
             texts: &new,
             artifacts: &extra.artifacts,
             forgot: false,
