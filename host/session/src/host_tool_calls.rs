@@ -31,7 +31,7 @@ impl Session {
     /// Pins words for the user, as the line `/pin WORDS` in a message does. They stand in the window
     /// word for word after each compaction, until [`unpin`](Self::unpin) or `/unpin WORDS` ends the
     /// pin. Each line is a pin. This also works for a session that is
-    /// [opened beside](crate::SessionOptions::beside) the one that gets the requests.
+    /// [for reading only](crate::SessionOptions::read_only).
     ///
     /// # Errors
     /// A line cannot be pinned, because it is a command or has a mark of a summary, or the record
