@@ -175,7 +175,8 @@ class Turn {
 
   /** The messages to send. Those that are kept are the caller's own objects. */
   get messages() {
-    const own = this.#own ?? JSON.parse(this.#given)[this.#key];
+    const given = this.#own ?? JSON.parse(this.#given);
+    const own = Array.isArray(given) ? given : given[this.#key];
     return this.#result.places.map((place) => place.added ?? place.changed?.[1] ?? own[place.kept]);
   }
 
@@ -188,39 +189,11 @@ class Turn {
   }
 }
 
+/** The members of a body that the host reads beside its list of messages. */
+const READ = ["model", "system", "instructions", "systemInstruction", "system_instruction", "tools", "tool_choice"];
+
 /** The names of the list of messages in formats that do not call it `messages`. */
 const LISTS = { responses: "input", gemini: "contents" };
-
-/** The names of each figure of a usage. `a.b` is the member `b` of `a`, and the first that is there counts. */
-const FIGURES = {
-  cache_read_tokens: ["cache_read_tokens", "cache_read_input_tokens", "prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens", "cachedInputTokens", "cachedContentTokenCount"],
-  cache_write_tokens: ["cache_write_tokens", "cache_creation_input_tokens"],
-  input_tokens: ["prompt_tokens", "input_tokens", "inputTokens", "promptTokenCount"],
-  output_tokens: ["completion_tokens", "output_tokens", "outputTokens", "candidatesTokenCount"],
-  reasoning_tokens: ["reasoning_tokens", "completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens", "reasoningTokens", "thoughtsTokenCount"],
-};
-
-/** Reads the usage that a provider reported, in the spelling of OpenAI, Anthropic, Google or the Vercel AI SDK. */
-function usageOf(reported) {
-  if (typeof reported !== "object" || reported === null) throw new FormatError("the usage must be an object");
-  const usage = {};
-  for (const [figure, names] of Object.entries(FIGURES)) {
-    for (const name of names) {
-      const value = name.split(".").reduce((object, key) => object?.[key], reported);
-      if (value === undefined || value === null) continue;
-      if (!Number.isSafeInteger(value) || value < 0) throw new FormatError(`the usage: \`${name}\` must be a number of tokens, not ${value}`);
-      usage[figure] ??= value;
-    }
-  }
-  if (Object.keys(usage).length === 0 && Object.keys(reported).length > 0) {
-    throw new FormatError("the usage has no known figure, such as `prompt_tokens` or `input_tokens`");
-  }
-  // Only Anthropic does not count the cached tokens among the input tokens.
-  if (reported.cache_read_input_tokens !== undefined || reported.cache_creation_input_tokens !== undefined) {
-    usage.input_tokens = (usage.input_tokens ?? 0) + (usage.cache_read_tokens ?? 0) + (usage.cache_write_tokens ?? 0);
-  }
-  return usage;
-}
 
 /** A conversation. Its calls are made one after the other, in the order in which they were asked for. */
 class Session {
@@ -259,8 +232,8 @@ class Session {
       own = isList ? request : request?.[this.#key];
       if (!Array.isArray(own)) throw new FormatError(`a request must be a list of messages, or a body with a list \`${this.#key}\``);
       own = [...own];
-      const { model, system, instructions, tools, tool_choice } = isList ? {} : request;
-      body = text({ model, system, instructions, tools, tool_choice, [this.#key]: own }, "the request");
+      const read = isList ? [] : READ.filter((name) => request[name] != null).map((name) => [name, request[name]]);
+      body = text({ ...Object.fromEntries(read), [this.#key]: own }, "the request");
     }
     const result = await this.#call({ method: "turn", body, options });
     return new Turn(request, this.#key, own, result);
@@ -269,12 +242,12 @@ class Session {
   /** Takes in the answer to the last turn: a message, or the list of items of the Responses API. */
   async answer(message, usage) {
     const items = (Array.isArray(message) ? message : [message]).map((item) => document(item, "the answer"));
-    await this.#call({ method: "answer", items, usage: usage == null ? null : usageOf(usage) });
+    await this.#call({ method: "answer", items, usage: usage ?? null });
   }
 
   /** Tells the usage that the provider reported, if the answer itself comes with the next request. */
   async usage(usage) {
-    await this.#call({ method: "usage", usage: usageOf(usage) });
+    await this.#call({ method: "usage", usage: usage ?? null });
   }
 
   /** Whether a prompt of about this many tokens would be compacted. */

@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" />
 /** A message, in the form of the provider. */
 export type Message = Record<string, unknown>;
 /** A body, with the list of messages in `messages`, or in `input` for the Responses API. */

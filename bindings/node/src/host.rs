@@ -20,12 +20,12 @@ use contexture::session::{AgentWindow, DecisionReport, TurnReport};
 use contexture::tokens::TokenCounter;
 use contexture::{
     BodyMessage, Canceller, Compact, HostOptions, SessionError, ToolCall, TurnOptions, Unrelated,
-    Usage,
 };
 use napi::Env;
 use napi::bindgen_prelude::Object;
 use napi_derive::napi;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::engine::{Dispatcher, lent_model};
@@ -156,10 +156,10 @@ enum SessionCall {
     #[serde(rename_all = "camelCase")]
     Answer {
         items: Vec<String>,
-        usage: Option<Usage>,
+        usage: Option<Value>,
     },
     Usage {
-        usage: Usage,
+        usage: Value,
     },
     Preflight {
         tokens: u64,
@@ -418,11 +418,12 @@ fn made(
         SessionCall::Turn { body, options } => turned(session, format, &body, options),
         SessionCall::Answer { items, usage } => {
             let items: Vec<&str> = items.iter().map(String::as_str).collect();
-            session.answer(&items, usage.as_ref())?;
+            let usage = usage.as_ref().map(formats::reported_usage).transpose();
+            session.answer(&items, usage.map_err(Failure::format)?.as_ref())?;
             Ok("null".to_owned())
         }
         SessionCall::Usage { usage } => {
-            session.update_usage(&usage);
+            session.update_usage(&formats::reported_usage(&usage).map_err(Failure::format)?);
             Ok("null".to_owned())
         }
         SessionCall::Preflight { tokens } => {

@@ -69,6 +69,15 @@ test("a body keeps its form, and bodies of every format are taken", async () => 
   const reported = (await anthropic.status()).window.reported_tokens;
   assert.ok(reported > 5_300 && reported < 5_320, reported);
 
+  // LiteLLM names the same figures and counts the cached tokens among the prompt.
+  const lite = await opened.session("lite", OPTIONS);
+  await lite.turn([{ role: "user", content: "Hello" }]);
+  await lite.answer({ role: "assistant", content: "Hello!" }, { prompt_tokens: 5_300, completion_tokens: 2, cache_read_input_tokens: 5_000 });
+  const counted = (await lite.status()).window.reported_tokens;
+  assert.ok(counted > 5_300 - 1 && counted < 5_320, counted);
+  // The Vercel AI SDK 7.
+  await lite.usage({ inputTokens: 6_000, inputTokenDetails: { cacheReadTokens: 5_500, cacheWriteTokens: 0 }, outputTokens: 3, outputTokenDetails: { reasoningTokens: 1 } });
+
   const responses = await opened.session("responses", { ...OPTIONS, format: "responses" });
   const input = { model: "gpt-5", input: [{ type: "message", role: "user", content: "Hello" }] };
   assert.equal((await responses.turn(input)).body, input);
@@ -78,6 +87,31 @@ test("a body keeps its form, and bodies of every format are taken", async () => 
   const contents = { systemInstruction: { parts: [{ text: "Be brief." }] }, contents: [{ role: "user", parts: [{ text: "Hello" }] }] };
   assert.equal((await gemini.turn(contents)).body, contents);
   await gemini.answer({ role: "model", parts: [{ text: "Hello!" }] }, { promptTokenCount: 9, candidatesTokenCount: 2 });
+});
+
+test("what the agent says in its system prompt stays after a compaction, in every format", async () => {
+  const opened = host();
+  const said = "Never give doses.";
+  const long = (role, parts) => Array.from({ length: 80 }, (_, number) => ({ role: number % 2 ? role : "user", ...parts(`Part ${number}. `.repeat(200)) }));
+  const bodies = {
+    chat: { messages: [{ role: "system", content: said }, ...long("assistant", (content) => ({ content }))] },
+    anthropic: { system: said, messages: long("assistant", (content) => ({ content })) },
+    responses: { instructions: said, input: long("assistant", (content) => ({ content })) },
+    gemini: { systemInstruction: { parts: [{ text: said }] }, contents: long("model", (text) => ({ parts: [{ text }] })) },
+  };
+  for (const [format, body] of Object.entries(bodies)) {
+    const session = await opened.session(`system-${format}`, { ...OPTIONS, format });
+    const turn = await session.turn(body, { compact: "force" });
+    assert.equal(turn.changed, true, format);
+    assert.ok(JSON.stringify(turn.body).includes(said), format);
+    const text = JSON.stringify(body);
+    const textual = await (await opened.session(`text-${format}`, { ...OPTIONS, format })).turn(text, { compact: "force" });
+    assert.ok(textual.body.includes(said), format);
+    assert.ok(textual.messages.length < 80, format);
+  }
+  const list = JSON.stringify(bodies.chat.messages);
+  const turn = await (await opened.session("list", OPTIONS)).turn(list, { compact: "never" });
+  assert.deepEqual(turn.messages, bodies.chat.messages);
 });
 
 test("a session is continued by its id, and has one holder", async () => {

@@ -16,7 +16,6 @@ mod host;
 mod session;
 mod sqlite;
 mod turn;
-mod usage;
 mod waiting;
 mod walk;
 

@@ -24,7 +24,7 @@ use crate::errors::{ArgumentError, ContextureError, FormatError, of_json, of_ses
 use crate::host::{OpenHost, lock};
 use crate::turn::{Given, Turn};
 use crate::waiting::{at_once, wait_for};
-use crate::{argument, usage, walk};
+use crate::{argument, walk};
 
 /// The options with which a session is opened. All holders in this process must pass the same ones,
 /// since they share one conversation.
@@ -653,5 +653,5 @@ fn reported(usage: &Bound<'_, PyAny>) -> PyResult<contexture::Usage> {
         walk::json(usage).map_err(|error| wrong(format!("the usage: {}", error.value(py))))?;
     let value: Value = serde_json::from_str(&text)
         .map_err(|error| wrong(format!("the usage is not a JSON object: {error}")))?;
-    usage::of(&value).map_err(wrong)
+    contexture::formats::reported_usage(&value).map_err(|error| wrong(error.to_string()))
 }

@@ -100,6 +100,15 @@ def test_anthropic_messages(host: Host) -> None:
         session.answer({"role": "assistant", "content": [{"type": "text", "text": "Hi"}]}, usage)
 
 
+def test_cached_tokens_are_counted_once(host: Host) -> None:
+    """LiteLLM passes Anthropic's figures on beside `prompt_tokens`, which has them already."""
+    with host.session("s", "claude-opus-4-5", 200_000) as session:
+        session.turn([{"role": "user", "content": "Hello"}])
+        usage = {"prompt_tokens": 5_300, "completion_tokens": 2, "cache_read_input_tokens": 5_000}
+        session.answer({"role": "assistant", "content": "Hi"}, usage)
+        assert 5_300 <= session.status()["window"]["reported_tokens"] < 5_320
+
+
 def test_values_of_every_kind_are_walked(host: Host) -> None:
     odd = {"role": "user", "content": 'a "b" \\ \n\t\x01 ü 🦀', "n": [1, -2.5, True, None, 10**30], "_own": object()}
     with host.session("s", "gpt-4o", 128_000) as session:

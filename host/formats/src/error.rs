@@ -51,6 +51,9 @@ pub enum FormatError {
         /// What the document looks like, with its article.
         what: &'static str,
     },
+    /// What a provider reported as usage has no figures of tokens.
+    #[error("the usage: {0}")]
+    Usage(String),
     /// A message is valid JSON but does not fit the format.
     #[error("message {index}: {what}")]
     Message {

@@ -1,8 +1,8 @@
 //! Reads the usage that a provider reported, in any provider's spelling.
 //!
-//! [`of`] is the only function that other modules use. It looks for each figure under the names of
-//! OpenAI (chat and Responses), of Anthropic, of Google and of the host, and adds up what Anthropic reports
-//! separately. A provider that is compatible with one of these needs nothing of its own.
+//! [`reported_usage`] looks for each figure under the names of OpenAI (chat and Responses), of
+//! Anthropic, of Google, of the Vercel AI SDK and of the host. A provider that is compatible with one
+//! of these needs nothing of its own.
 //!
 //! Wrong figures would mislead the host's decisions about the prompt cache. Therefore a usage
 //! without any known figure is an error and not a usage of zero.
@@ -10,7 +10,10 @@
 use contexture_engine_api::Usage;
 use serde_json::{Map, Value};
 
-use crate::argument::LARGEST;
+use super::error::FormatError;
+
+/// The largest number of tokens, which is the largest whole number that JavaScript can hold.
+const LARGEST: u64 = 1 << 53;
 
 /// The names of each figure, in the order of precedence. `a/b` is the member `b` of the object `a`.
 /// The first name that has a value counts.
@@ -19,16 +22,24 @@ const CACHE_READ: &[&str] = &[
     "cache_read_input_tokens",
     "prompt_tokens_details/cached_tokens",
     "input_tokens_details/cached_tokens",
+    "inputTokenDetails/cacheReadTokens",
+    "cachedInputTokens",
     "cachedContentTokenCount",
     "cached_content_token_count",
 ];
-const CACHE_WRITE: &[&str] = &["cache_write_tokens", "cache_creation_input_tokens"];
+const CACHE_WRITE: &[&str] = &[
+    "cache_write_tokens",
+    "cache_creation_input_tokens",
+    "prompt_tokens_details/cache_write_tokens",
+    "inputTokenDetails/cacheWriteTokens",
+];
 const INPUT: &[&str] = &[
-    "prompt_tokens", "input_tokens", "promptTokenCount", "prompt_token_count",
+    "prompt_tokens", "input_tokens", "inputTokens", "promptTokenCount", "prompt_token_count",
 ];
 const OUTPUT: &[&str] = &[
     "completion_tokens",
     "output_tokens",
+    "outputTokens",
     "candidatesTokenCount",
     "candidates_token_count",
 ];
@@ -36,6 +47,8 @@ const REASONING: &[&str] = &[
     "reasoning_tokens",
     "completion_tokens_details/reasoning_tokens",
     "output_tokens_details/reasoning_tokens",
+    "outputTokenDetails/reasoningTokens",
+    "reasoningTokens",
     "thoughtsTokenCount",
     "thoughts_token_count",
 ];
@@ -45,12 +58,12 @@ const REASONING: &[&str] = &[
 /// # Errors
 /// Fails if it is not an object, if a figure is not a number of tokens, or if it has no known
 /// figure.
-pub(crate) fn of(value: &Value) -> Result<Usage, String> {
+pub fn reported_usage(value: &Value) -> Result<Usage, FormatError> {
     let object = value
         .as_object()
-        .ok_or("the usage must be a dictionary, or an object with a `model_dump`")?;
+        .ok_or_else(|| FormatError::Usage("it must be an object".to_owned()))?;
     let mut known = false;
-    let mut first = |paths: &[&str]| -> Result<u64, String> {
+    let mut first = |paths: &[&str]| -> Result<u64, FormatError> {
         let mut found = None;
         for path in paths {
             // All names are read, even after one is found, so that a wrong figure is always
@@ -68,14 +81,16 @@ pub(crate) fn of(value: &Value) -> Result<Usage, String> {
     usage.output_tokens = first(OUTPUT)?;
     usage.reasoning_tokens = first(REASONING)?;
     if !known && !object.is_empty() {
-        return Err(format!(
-            "the usage has no known figure, such as `{}` and `{}`, or `{}` and `{}`",
-            INPUT[0], OUTPUT[0], INPUT[1], OUTPUT[1]
+        return Err(FormatError::Usage(
+            "it has no known figure, such as `prompt_tokens` or `input_tokens`".to_owned(),
         ));
     }
-    // Only Anthropic does not include the cached tokens in the input tokens.
+    // Only Anthropic does not include the cached tokens in the input tokens. A gateway that speaks
+    // OpenAI's format for it does, and passes Anthropic's own figures on.
     let is_figure = |name: &str| object.get(name).is_some_and(Value::is_number);
-    if is_figure("cache_read_input_tokens") || is_figure("cache_creation_input_tokens") {
+    let is_anthropics =
+        is_figure("cache_read_input_tokens") || is_figure("cache_creation_input_tokens");
+    if is_anthropics && !is_figure("prompt_tokens") {
         usage.input_tokens += usage.cache_read_tokens + usage.cache_write_tokens;
     }
     Ok(usage)
@@ -83,7 +98,7 @@ pub(crate) fn of(value: &Value) -> Result<Usage, String> {
 
 /// Returns the figure at `NAME` or `NAME/MEMBER`. `None` if it is null or missing. Fails if it is
 /// not a whole number from 0 to 2^53.
-fn figure_at(object: &Map<String, Value>, path: &str) -> Result<Option<u64>, String> {
+fn figure_at(object: &Map<String, Value>, path: &str) -> Result<Option<u64>, FormatError> {
     let (name, member) = match path.split_once('/') {
         Some((name, member)) => (name, Some(member)),
         None => (path, None),
@@ -95,7 +110,9 @@ fn figure_at(object: &Map<String, Value>, path: &str) -> Result<Option<u64>, Str
             None | Some(Value::Null) => return Ok(None),
             Some(value) => value,
         },
-        (Some(_), Some(_)) => return Err(format!("the usage: `{name}` must be a dictionary")),
+        (Some(_), Some(_)) => {
+            return Err(FormatError::Usage(format!("`{name}` must be an object")));
+        }
     };
     let number = value.as_u64().or_else(|| {
         // Some providers report whole numbers as floats, such as 12.0.
@@ -109,6 +126,8 @@ fn figure_at(object: &Map<String, Value>, path: &str) -> Result<Option<u64>, Str
         .ok_or_else(|| {
             let text: String = value.to_string().chars().take(40).collect();
             let path = path.replace('/', ".");
-            format!("the usage: `{path}` must be a number of tokens from 0 to 2**53, not {text}")
+            FormatError::Usage(format!(
+                "`{path}` must be a number of tokens from 0 to 2^53, not {text}"
+            ))
         })
 }
