@@ -65,6 +65,9 @@ pub(crate) struct PassThrough {
     /// If the request asks for a summary of a known session: the conversation under which the
     /// answer is noted as a proof.
     pub(crate) summary_target: Option<lineage::SummaryTarget>,
+    /// The same request as a turn of that session, so that its window can take the place of the
+    /// client's history. It is never run.
+    pub(crate) as_turn: Option<TurnRequest>,
 }
 
 /// A request that becomes a turn: its body, the session that it belongs to, and how to open that
@@ -230,16 +233,48 @@ pub(crate) fn read(
     } else {
         None
     };
+    let Some(why) = why else {
+        let request = turn_request(shared, settings, post, body)?;
+        return Ok(RequestKind::Turn(Arc::new(request)));
+    };
     let key = session_key::key(headers, &wire);
     let system = system_hash(&wire);
-    if let Some(why) = why {
-        let summary_target = summary_target(shared, post, &wire, &key, system, &why);
-        return Ok(RequestKind::PassThrough(PassThrough {
-            summary_target: summary_target.map_err(|error| Failure::new("record", error))?,
-            session: key.name,
-            why,
-        }));
-    }
+    let summary_target = summary_target(shared, post, &wire, &key, system, &why)
+        .map_err(|error| Failure::new("record", error))?;
+    let as_turn = summary_target.as_ref().and_then(|_| {
+        let request = turn_request(shared, settings, post, body).ok()?;
+        request.found.is_known.then_some(TurnRequest {
+            // The client would be given a call that it does not know.
+            without_tools: true,
+            ..request
+        })
+    });
+    Ok(RequestKind::PassThrough(PassThrough {
+        summary_target,
+        as_turn,
+        session: key.name,
+        why,
+    }))
+}
+
+/// Finds or begins the session of a request that is to become a turn.
+///
+/// # Errors
+/// The request has too many messages, the model's window is unknown, or the record cannot be read.
+fn turn_request(
+    shared: &Shared,
+    settings: &Settings,
+    post: &PostRequest,
+    body: SharedBody,
+) -> Result<TurnRequest, Failure> {
+    let PostRequest {
+        api, headers, url, ..
+    } = post;
+    let api = *api;
+    let format = api.format();
+    let wire = body.wire();
+    let key = session_key::key(headers, &wire);
+    let system = system_hash(&wire);
     let model = wire.model.as_deref();
     // Azure and Gemini name the model in the path.
     let model = model
@@ -262,7 +297,7 @@ pub(crate) fn read(
         ));
     };
     let identities = shared.identities.identify(format, &wire.messages);
-    let name = name_of(&key, system, &identities);
+    let name = name_of(&key, &identities);
     let query = LineageQuery {
         format,
         system,
@@ -294,7 +329,7 @@ pub(crate) fn read(
             agent.context_length,
         )
     });
-    Ok(RequestKind::Turn(Arc::new(TurnRequest {
+    Ok(TurnRequest {
         agent_model: agent_model.flatten(),
         api,
         sender: metrics::agent(headers),
@@ -313,7 +348,7 @@ pub(crate) fn read(
         last: identities.last().copied().unwrap_or_default(),
         identities,
         body,
-    })))
+    })
 }
 
 /// Whether the engine may offer no tools with this request. A client that forbids tool calls must not
@@ -394,18 +429,19 @@ fn summary_target(
         is_exact: true,
         is_trusted: post.is_trusted(),
     };
-    let name = name_of(key, system, &identities);
+    let name = name_of(key, &identities);
     lineage::find_known(shared.host.record(), &post.scope(), &name, &query)
 }
 
 /// The name under which conversations of this request are kept. It is the client's name for its
-/// session, or a hash of the system prompt and the first message if the client sends no name.
-fn name_of(key: &SessionKey, system: u64, identities: &[MessageIdentity]) -> String {
+/// session, or a hash of the first message if the client sends no name. The system prompt is not part
+/// of it, because many agents write the time or the state of the project there.
+fn name_of(key: &SessionKey, identities: &[MessageIdentity]) -> String {
     match &key.name {
         Some(name) => name.clone(),
         None => {
             let first = identities.first().map_or(0, |message| message.identity);
-            format!("h-{:016x}", system.rotate_left(1) ^ first)
+            format!("h-{first:016x}")
         }
     }
 }

@@ -323,8 +323,15 @@ pub(crate) async fn answer(
     let (request, result) = match run_turn(&shared, &settings, api, &incoming, until).await {
         Ok(ran) => ran,
         Err(NoTurn::PassThrough(pass_through)) => {
-            let session = incoming.session(pass_through.session);
-            let options = PassOptions::of(pass_through.why, session);
+            let body = match pass_through.as_turn {
+                Some(request) => window_of(&shared, &settings, request, until).await,
+                None => None,
+            };
+            let options = PassOptions {
+                why: pass_through.why,
+                session: incoming.session(pass_through.session),
+                body,
+            };
             let answer = pass_on(&shared, &settings, api, incoming, options).await;
             return match pass_through.summary_target {
                 Some(target) => summary::relay_and_remember(shared, &settings, api, target, answer),
@@ -384,6 +391,39 @@ pub(crate) async fn answer(
         headers::set(answer.headers_mut(), headers::FOLLOWS, &follows);
     }
     answer
+}
+
+/// The body of a request for a summary, with the window of its session in place of the client's
+/// history, which may have outgrown the model's window for a long time. If the client changed the
+/// history, and it would certainly not fit, the built-in engine shortens it. None if the request can
+/// be sent as it is.
+async fn window_of(
+    shared: &Arc<Shared>,
+    settings: &Settings,
+    request: TurnRequest,
+    until: Instant,
+) -> Option<Bytes> {
+    let request = Arc::new(request);
+    let slot = slot(shared, settings, &request);
+    let (own, asked) = (Arc::clone(shared), Arc::clone(&request));
+    let preview = slot.with_cell(&shared.work, move |cell| asked.preview(&own, cell));
+    let window = timeout_at(until, preview).await.ok()?.ok().flatten();
+    match window {
+        None if request.is_surely_too_large() => shortened(shared, request, until).await,
+        window => window,
+    }
+}
+
+/// The body of a request, shortened by the built-in engine, if it can by `until`.
+async fn shortened(
+    shared: &Arc<Shared>,
+    request: Arc<TurnRequest>,
+    until: Instant,
+) -> Option<Bytes> {
+    let own = Arc::clone(shared);
+    let shortening = shared.work.run(move || request.shorten(&own));
+    let fitted = timeout_at(until, shortening).await;
+    fitted.ok().and_then(Result::ok).flatten()
 }
 
 /// Adds the status and session headers, unless the answer has them already. Also used for the
@@ -565,12 +605,7 @@ async fn fail_open(
     // The session may have compacted for a long time already. Then the client's full history would
     // be refused by the provider.
     let body = match request.filter(|request| request.is_surely_too_large()) {
-        Some(request) => {
-            let own = Arc::clone(shared);
-            let shortening = shared.work.run(move || request.shorten(&own));
-            let fitted = timeout_at(until, shortening).await;
-            fitted.ok().and_then(Result::ok).flatten()
-        }
+        Some(request) => shortened(shared, request, until).await,
         None => None,
     };
     let passed = PassOptions {
@@ -588,16 +623,6 @@ struct PassOptions {
     session: Option<String>,
     /// A body that replaces the client's. None sends the client's own bytes.
     body: Option<Bytes>,
-}
-
-impl PassOptions {
-    fn of(why: UnmanagedReason, session: Option<String>) -> Self {
-        Self {
-            why,
-            session,
-            body: None,
-        }
-    }
 }
 
 /// Passes a request on, unchanged or with another body, and streams the answer back. The reason is

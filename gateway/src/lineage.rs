@@ -468,7 +468,14 @@ impl Matcher<'_> {
         if self.shows_all(lineage) {
             return Some(Proof::All);
         }
-        (self.query.is_trusted && lineage.is_trusted).then_some(Proof::Token)
+        let is_trusted = self.query.is_trusted && lineage.is_trusted;
+        (is_trusted && self.has_system_of(lineage)).then_some(Proof::Token)
+    }
+
+    /// Whether the system prompt is the conversation's, if no name tells the client's conversations
+    /// apart. Several agents may be given the same first message.
+    fn has_system_of(&self, lineage: &Lineage) -> bool {
+        self.query.is_exact || lineage.system == self.query.system
     }
 
     fn shows_summary(&self, known: &[Fingerprint]) -> bool {
@@ -528,7 +535,7 @@ impl Matcher<'_> {
         let last = lineage.answers.last().filter(|_| lineage.is_answered);
         let has_answer = match last {
             Some(last) => follows.any(|message| message.fingerprint == Some(*last)),
-            None => !lineage.is_answered,
+            None => !lineage.is_answered && self.has_system_of(lineage),
         };
         // A client that began with a token has to send it again, or show a stronger proof.
         lineage.is_plain && !lineage.is_trusted && has_answer
@@ -588,6 +595,7 @@ impl Matcher<'_> {
         let begun = |one: &&KnownConversation| {
             let begun = self.longest(&one.lineage);
             begun.is_some_and(|(count, _)| count < self.chain.len())
+                && self.has_system_of(&one.lineage)
         };
         let same = |one: &&KnownConversation| one.lineage.system == self.query.system;
         let found = match self.query.is_continued {

@@ -181,14 +181,14 @@ pub(crate) fn provider_manages(wire: &WireBody<'_>) -> Option<&'static str> {
             false => choices.is_some_and(|n| n > 1).then_some("candidateCount"),
         };
     }
-    if is_set("previous_response_id") {
-        return Some("previous_response_id");
-    }
-    if is_set("conversation") {
-        return Some("conversation");
-    }
-    if is_set("compact_threshold") {
-        return Some("compact_threshold");
+    let members = [
+        "previous_response_id",
+        "conversation",
+        "thread",
+        "compact_threshold",
+    ];
+    if let Some(member) = members.into_iter().find(|member| is_set(member)) {
+        return Some(member);
     }
     if let Some(management) = wire
         .member("context_management")

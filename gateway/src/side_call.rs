@@ -5,8 +5,9 @@
 //! what it lacks, because agents also talk without tools. One of these must hold:
 //!
 //! 1. **Quota.** It asks for no more than one token.
-//! 2. **Riding along.** Its last message has words that only agents write ([`LAST`]).
-//! 3. **Material.** Its system prompt says that the messages are material ([`INSTRUCTIONS`]).
+//! 2. **Riding along.** Its last message begins with an order that only agents write ([`LAST`]).
+//! 3. **Material.** Its system prompt says that the messages are material ([`INSTRUCTIONS`]), or
+//!    that the model is there to summarise them.
 //! 4. **A chore.** It is short, offers no tools, and orders one thing from [`MADE`] in one
 //!    sentence.
 //! 5. **A form.** It is short, offers no tools, and its answer has to be a JSON object of such
@@ -25,8 +26,8 @@ use crate::window::longest_answer;
 /// What a side call is for, in a word or two. It appears on the status page and in the headers.
 pub(crate) type Purpose = &'static str;
 
-/// Phrases in the last message that identify a side call, whatever the messages before it say. Each
-/// has its purpose.
+/// Phrases at the beginning of a text of the last message that identify a side call, whatever the
+/// messages before it say. Each has its purpose.
 const LAST: &[(Purpose, &str)] = &[
     // Claude Code, Roo Code
     (
@@ -61,6 +62,11 @@ const LAST: &[(Purpose, &str)] = &[
         "summary",
         "First, reason in your scratchpad. Then, generate the updated <state_snapshot>",
     ),
+    // LangChain
+    (
+        "summary",
+        "Your sole objective in this task is to extract the highest quality/most relevant context",
+    ),
     (
         "next speaker",
         "of your immediately preceding response (your last turn in the conversation history)",
@@ -72,17 +78,8 @@ const LAST: &[(Purpose, &str)] = &[
 const INSTRUCTIONS: &[(Purpose, &str)] = &[
     // OpenCode
     ("title", "You are a title generator"),
-    ("summary", "tasked with summarizing conversations"),
     ("summary", "Summarize what was done in this conversation"),
     // Gemini CLI and Qwen Code
-    (
-        "summary",
-        "summarizes internal chat history into a given structure",
-    ),
-    (
-        "summary",
-        "responsible for distilling chat history into a structured XML <state_snapshot>",
-    ),
     (
         "loop check",
         "identifying when a conversational AI is stuck",
@@ -107,11 +104,6 @@ const INSTRUCTIONS: &[(Purpose, &str)] = &[
     (
         "commit message",
         "one-line Git commit messages based on the provided diffs",
-    ),
-    // Hermes
-    (
-        "summary",
-        "You are a summarization agent creating a context checkpoint",
     ),
     // Claude Code
     (
@@ -140,6 +132,15 @@ const INSTRUCTIONS: &[(Purpose, &str)] = &[
         "You are judging one planned coding-agent action",
     ),
     ("memory", "Memory Writing Agent"),
+];
+
+/// How a system prompt begins that gives the model its job, in lower case.
+const JOBS: &[&str] = &["you are", "your task", "your job", "your role"];
+
+/// Word stems of the job to summarise, and of what is summarised, in lower case.
+const SUMMARISES: &[&str] = &["summar", "distill", "condens", "compact"];
+const SUMMARISED: &[&str] = &[
+    "conversation", "chat", "context", "session", "history", "transcript", "dialog",
 ];
 
 /// Phrases with which the only message of a side call begins.
@@ -228,11 +229,17 @@ pub(crate) fn purpose(wire: &WireBody<'_>) -> Option<Purpose> {
         return Some("quota");
     }
     let last = wire.messages.last().copied().unwrap_or_default();
-    if let Some(purpose) = holds(last, LAST) {
+    // A message is parsed only if it has such a phrase somewhere.
+    if holds(last, LAST).is_some()
+        && let Some(purpose) = own_texts(last).find_map(|text| holds(beginning(&text), LAST))
+    {
         return Some(purpose);
     }
     let prompts = || wire.system.iter().chain(&wire.system_messages);
-    let job = prompts().find_map(|prompt| holds(beginning(prompt), INSTRUCTIONS));
+    let job = prompts().find_map(|prompt| {
+        let prompt = beginning(prompt);
+        holds(prompt, INSTRUCTIONS).or_else(|| is_to_summarise(prompt).then_some("summary"))
+    });
     if job.is_some() {
         return job;
     }
@@ -248,6 +255,38 @@ pub(crate) fn purpose(wire: &WireBody<'_>) -> Option<Purpose> {
         .or_else(|| prompts().find_map(|prompt| chore(beginning(prompt), false)))
         .or_else(|| only.and_then(|only| chore(only, true)))
         .or_else(|| form(wire))
+}
+
+/// The texts of a message of any format. Results of tools are left out: what a tool printed may
+/// quote an order of an agent.
+fn own_texts(raw: &str) -> impl Iterator<Item = String> {
+    let message: Value = serde_json::from_str(raw).unwrap_or_default();
+    let content = (message.get("content"))
+        .or_else(|| message.get("parts"))
+        .filter(|_| message["role"] != "tool" && message["role"] != "function");
+    let texts: Vec<String> = match content {
+        Some(Value::String(text)) => vec![text.clone()],
+        Some(Value::Array(parts)) => (parts.iter())
+            .filter(|part| part["type"] != "tool_result")
+            .filter_map(|part| Some(part.get("text")?.as_str()?.to_owned()))
+            .collect(),
+        _ => Vec::new(),
+    };
+    texts.into_iter()
+}
+
+/// Whether one of the first sentences of a system prompt says that the model is there to summarise a
+/// conversation.
+fn is_to_summarise(prompt: &str) -> bool {
+    let text = prompt.to_ascii_lowercase().replace("\\n", ". ");
+    let has = |sentence: &str, words: &[&str]| words.iter().any(|word| sentence.contains(word));
+    let mut sentences = text.split(['.', '!']).take(3);
+    sentences.any(|sentence| {
+        // The prompt is JSON, so the first sentence may follow the name of a member.
+        let job = JOBS.iter().filter_map(|job| sentence.find(job)).min();
+        let job = job.and_then(|at| sentence.get(at..)).unwrap_or_default();
+        has(job, SUMMARISES) && has(job, SUMMARISED)
+    })
 }
 
 /// The first [`ORDER_BYTES`] bytes of a text, cut at a character boundary.

@@ -279,6 +279,14 @@ async fn what_the_provider_manages_itself_is_not_managed_and_said_so() {
     // What concerns thinking alone is no other manager.
     agent.more = json!({"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}});
     assert_eq!(agent.send().await.header("x-contexture-status"), "managed");
+    // The tool runners of Anthropic's SDKs send only what is new, with their first request too.
+    for thread in [
+        json!({"type": "create"}),
+        json!({"type": "continue", "previous_message_id": "msg_1"}),
+    ] {
+        agent.more = json!({"thread": thread});
+        assert_eq!(agent.send().await.header("x-contexture-reason"), "thread");
+    }
     let mut agent = Agent::new(Api::Responses, &gateway.base, "r");
     agent.user("Hello");
     agent.more = json!({"previous_response_id": "resp_1"});

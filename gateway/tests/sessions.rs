@@ -296,6 +296,67 @@ async fn side_calls_pass_untouched_and_are_never_part_of_the_conversation() {
     stage.nothing_was_refused();
 }
 
+/// The agent's own history has long outgrown the window then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_summary_of_a_compacted_session_is_made_of_its_window() {
+    const ORDER: &str = "You are performing a CONTEXT CHECKPOINT COMPACTION. Be brief.";
+    for api in support::agent::APIS {
+        let stage = Stage::new("context: {engine: lcm}\nmodel: {context_length: 8000}\n");
+        let gateway = stage.gateway().await;
+        stage.provider.answer_with(|_| Answer::text("Yes."));
+        let mut agent = Agent::new(api, &gateway.base, "s");
+        for number in 0..12 {
+            agent.user(&format!("Step {number}: {}", "some words ".repeat(500)));
+            agent.go_on().await;
+        }
+        let window = stage.provider.requests().pop().unwrap().body.len();
+        let mut compacting = agent.clone();
+        compacting.user(ORDER);
+        let said = compacting.send().await;
+        assert_eq!(said.header("x-contexture-status"), "side-call", "{api:?}");
+        let sent = stage.provider.requests().pop().unwrap();
+        let own = compacting.body().to_string().len();
+        assert!(sent.last_text().contains(ORDER), "{api:?}");
+        assert!(own > 2 * window, "{api:?}: nothing was compacted");
+        assert!(
+            sent.body.len() < window + 1_000,
+            "{api:?}: {}",
+            sent.body.len()
+        );
+        agent.user("Go on.");
+        assert_eq!(session(&agent.go_on().await), "s");
+        stage.nothing_was_refused();
+    }
+}
+
+/// Many agents write the time or the state of the project into their system prompt.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_without_a_name_goes_on_with_another_system_prompt() {
+    for api in support::agent::APIS {
+        let (stage, gateway) = stage().await;
+        let long = |number: usize| format!("{} ", summary().replace("step", &format!("{number}")));
+        (stage.provider).answer_with(move |request| Answer::text(long(request.number)));
+        let mut agent = Agent::new(api, &gateway.base, "");
+        let mut sessions = std::collections::BTreeSet::new();
+        for number in 0..6 {
+            agent.system = format!("You help. It is 12:0{number}.");
+            agent.user(&format!("Step {number}"));
+            sessions.insert(session(&agent.go_on().await));
+        }
+        assert_eq!(sessions.len(), 1, "{api:?}: {sessions:?}");
+        // Another agent with the same first words, also while nobody has answered them yet.
+        let mut other = Agent::new(api, &gateway.base, "");
+        other.system = "You write titles in a museum.".to_owned();
+        other.user("Step 0");
+        let other = session(&other.send().await);
+        let mut third = Agent::new(api, &gateway.base, "");
+        third.user("Step 0");
+        let third = session(&third.send().await);
+        assert!(!sessions.contains(&other) && !sessions.contains(&third) && other != third);
+        stage.nothing_was_refused();
+    }
+}
+
 /// A retry is the same request: nothing is said twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_identical_body_is_idempotent() {

@@ -330,6 +330,35 @@ fn side_calls() -> Vec<(Format, Value, Purpose)> {
                 conversation, omitting punctuation."}]}),
             "title",
         ),
+        // Qwen Code
+        (
+            c,
+            chat(
+                "You are the component that summarizes a conversation when its context window is about to run out. \
+                The summary is all that the agent remembers.",
+                "Summarize it.",
+            ),
+            "summary",
+        ),
+        // pi
+        (
+            a,
+            anthropic(
+                "You are a context summarization assistant. Your task is to read a conversation between a user and an \
+                assistant.",
+                "<conversation>Fix it.</conversation>",
+            ),
+            "summary",
+        ),
+        // LangChain
+        (
+            c,
+            talk(
+                "<role>\nContext Extraction Assistant\n</role>\n\n<primary_objective>\nYour sole objective in this task is \
+                to extract the highest quality/most relevant context from the conversation history below.",
+            ),
+            "summary",
+        ),
     ]
 }
 
@@ -339,6 +368,57 @@ fn side_calls_of_agents_are_known_by_what_they_ask() {
         let body = body.to_string();
         let wire = split(&body, Some(format)).unwrap();
         assert_eq!(purpose(&wire), Some(expected), "{body}");
+    }
+}
+
+/// A tool may print an agent's source, and a person may quote it.
+#[test]
+fn an_order_that_is_only_quoted_is_none() {
+    for (_, order) in LAST {
+        let quoted = format!(
+            "{}\nprompt = \"{order}: be brief.\"",
+            "import os\n".repeat(200)
+        );
+        let messages = [
+            (
+                Format::Anthropic,
+                json!({"role": "user", "content": [
+                    {"type": "tool_result", "tool_use_id": "t1", "content": order},
+                    {"type": "tool_result", "tool_use_id": "t2", "content": [{"type": "text", "text": order}]},
+                ]}),
+            ),
+            (
+                Format::OpenAiChat,
+                json!({"role": "tool", "tool_call_id": "t1", "content": order}),
+            ),
+            (
+                Format::OpenAiResponses,
+                json!({"type": "function_call_output", "call_id": "t1", "output": order}),
+            ),
+            (
+                Format::Gemini,
+                json!({"role": "user", "parts": [{"functionResponse": {"name": "read", "response": {"output": order}}}]}),
+            ),
+            (
+                Format::Anthropic,
+                json!({"role": "user", "content": quoted}),
+            ),
+            (
+                Format::OpenAiResponses,
+                json!({"role": "user", "content": [{"type": "input_text", "text": quoted}]}),
+            ),
+        ];
+        for (format, message) in messages {
+            let before = match format {
+                Format::Gemini => json!({"role": "user", "parts": [{"text": "Read it."}]}),
+                _ => json!({"role": "user", "content": "Read it."}),
+            };
+            let mut body = json!({"model": "m"});
+            body[format.list_key()] = json!([before, before, before, message]);
+            let body = body.to_string();
+            let wire = split(&body, Some(format)).unwrap();
+            assert_eq!(purpose(&wire), None, "{body}");
+        }
     }
 }
 
@@ -404,7 +484,7 @@ fn conversations_are_turns_whatever_they_lack() {
         let by_instructions = wire.system.iter().chain(&wire.system_messages);
         let is_job = by_instructions
             .into_iter()
-            .any(|it| holds(it, INSTRUCTIONS).is_some());
+            .any(|it| holds(it, INSTRUCTIONS).is_some() || is_to_summarise(it));
         assert_eq!(purpose(&wire).is_some(), is_job, "{body}");
     }
 }
