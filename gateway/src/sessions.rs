@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::diff::SentMessages;
 use crate::failure::Failure;
-use crate::hidden::{self, HiddenRound};
+use crate::hidden::HiddenRounds;
 use crate::metrics::Metrics;
 use crate::work::WorkPool;
 
@@ -99,7 +99,7 @@ impl WindowLimit {
 struct OpenSession {
     session: Session,
     agent: AgentWindow,
-    hidden: Vec<HiddenRound>,
+    hidden: HiddenRounds,
     own_tools: Vec<String>,
     sent: SentMessages,
     failures: u64,
@@ -108,7 +108,7 @@ struct OpenSession {
 /// Guard of a session that is held. Dropping it releases the session, unless `keeps_session` is set.
 pub(crate) struct SessionGuard<'c> {
     pub(crate) session: &'c mut Session,
-    pub(crate) hidden: &'c mut Vec<HiddenRound>,
+    pub(crate) hidden: &'c mut HiddenRounds,
     /// The names of the engine's tools when the session was opened. The client's history may
     /// contain calls of them before any is offered again.
     pub(crate) own_tools: &'c [String],
@@ -203,12 +203,12 @@ impl SessionCell {
                 tracing::warn!(session = %spec.id, "{warning}");
             }
             let own_tools = session.tools()?.into_iter().map(|tool| tool.name).collect();
-            let hidden = hidden::load(host.record(), &spec.id).unwrap_or_else(|error| {
+            let hidden = HiddenRounds::load(host.record(), &spec.id).unwrap_or_else(|error| {
                 tracing::warn!(
                     session = %spec.id,
                     "cannot read the hidden rounds, so the model will not see them: {error}"
                 );
-                Vec::new()
+                HiddenRounds::unread()
             });
             self.open = Some(OpenSession {
                 session,
