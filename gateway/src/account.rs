@@ -90,49 +90,23 @@ pub(crate) struct Compacted {
     pub(crate) diff: Diff,
 }
 
-/// A compaction, as it is stored with its turn. The fields up to `trigger` are those of its
-/// [`CompactionReport`].
+/// A compaction, as it is stored with its turn.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct CompactionRecord {
-    engine: String,
-    reason: String,
-    messages_before: usize,
-    messages_after: usize,
-    tokens_before: u64,
-    tokens_after: u64,
-    kept: usize,
-    replaced: usize,
-    summarised: usize,
-    inserted: usize,
-    dropped: usize,
-    degraded: bool,
-    model_calls: u64,
-    elapsed_ms: f64,
-    notes: Vec<String>,
+    #[serde(flatten)]
+    report: CompactionReport,
     cause: Cause,
     trigger: String,
 }
 
 impl From<&Compacted> for CompactionRecord {
     fn from(compacted: &Compacted) -> Self {
-        let report = &compacted.report;
+        let mut report = compacted.report.clone();
+        // They may be large, and the status page shows none of them.
+        report.states.clear();
         Self {
-            engine: report.engine.clone(),
-            reason: report.reason.clone(),
-            messages_before: report.messages_before,
-            messages_after: report.messages_after,
-            tokens_before: report.tokens_before,
-            tokens_after: report.tokens_after,
-            kept: report.kept,
-            replaced: report.replaced,
-            summarised: report.summarised,
-            inserted: report.inserted,
-            dropped: report.dropped,
-            degraded: report.degraded,
-            model_calls: report.model_calls,
-            elapsed_ms: report.elapsed_ms,
-            notes: report.notes.clone(),
+            report,
             cause: compacted.cause,
             trigger: compacted.trigger.clone(),
         }
