@@ -10,9 +10,10 @@
 //! places of hidden rounds in [`hidden`](crate::hidden).
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use contexture::formats::{Format, parse_messages};
+use contexture::lock;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::gemini;
@@ -77,7 +78,7 @@ impl IdentityCache {
         let hash = |raw: &T| xxh3_64(raw.as_ref().as_bytes()) ^ format as u64;
         let bytes: Vec<u64> = messages.iter().map(hash).collect();
         let known: Vec<Option<MessageIdentity>> = {
-            let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut cached = lock(&self.0);
             bytes.iter().map(|bytes| cached.get(*bytes)).collect()
         };
         let mut parsed = Vec::new();
@@ -95,7 +96,7 @@ impl IdentityCache {
             .map(|((known, bytes), raw)| known.unwrap_or_else(|| parse(bytes, raw)))
             .collect();
         if !parsed.is_empty() {
-            let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut cached = lock(&self.0);
             for (bytes, message) in parsed {
                 cached.insert(bytes, message);
             }
