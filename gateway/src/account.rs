@@ -11,15 +11,14 @@
 //! module, see [`price_of`].
 
 use std::collections::VecDeque;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use contexture::Usage;
 use contexture::config::{ModelPrice, PriceSettings};
 use contexture::prompt_cache::Ttl;
 use contexture::replay::{ListPrice, Prices, Prompts};
 use contexture::session::{CompactionReport, KeptChange, Record, RecordError};
+use contexture::{Usage, lock};
 use serde::{Deserialize, Serialize};
 
 use crate::Shared;
@@ -90,49 +89,23 @@ pub(crate) struct Compacted {
     pub(crate) diff: Diff,
 }
 
-/// A compaction, as it is stored with its turn. The fields up to `trigger` are those of its
-/// [`CompactionReport`].
+/// A compaction, as it is stored with its turn.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct CompactionRecord {
-    engine: String,
-    reason: String,
-    messages_before: usize,
-    messages_after: usize,
-    tokens_before: u64,
-    tokens_after: u64,
-    kept: usize,
-    replaced: usize,
-    summarised: usize,
-    inserted: usize,
-    dropped: usize,
-    degraded: bool,
-    model_calls: u64,
-    elapsed_ms: f64,
-    notes: Vec<String>,
+    #[serde(flatten)]
+    report: CompactionReport,
     cause: Cause,
     trigger: String,
 }
 
 impl From<&Compacted> for CompactionRecord {
     fn from(compacted: &Compacted) -> Self {
-        let report = &compacted.report;
+        let mut report = compacted.report.clone();
+        // They may be large, and the status page shows none of them.
+        report.states.clear();
         Self {
-            engine: report.engine.clone(),
-            reason: report.reason.clone(),
-            messages_before: report.messages_before,
-            messages_after: report.messages_after,
-            tokens_before: report.tokens_before,
-            tokens_after: report.tokens_after,
-            kept: report.kept,
-            replaced: report.replaced,
-            summarised: report.summarised,
-            inserted: report.inserted,
-            dropped: report.dropped,
-            degraded: report.degraded,
-            model_calls: report.model_calls,
-            elapsed_ms: report.elapsed_ms,
-            notes: report.notes.clone(),
+            report,
             cause: compacted.cause,
             trigger: compacted.trigger.clone(),
         }
@@ -265,8 +238,7 @@ pub(crate) struct TurnStats<'t> {
 
 /// The current time in milliseconds since the Unix epoch, or 0 if the clock is before it.
 pub(crate) fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+    contexture::now_ms().cast_unsigned()
 }
 
 /// The cost of a prompt of `prompt` tokens in US dollars. Of these tokens, `read` were read from
@@ -324,7 +296,7 @@ pub(crate) fn change<'a>(
         let mut totals = SessionTotals::of_text(text.as_deref());
         let turn = add(shared, session, &mut totals, &stats);
         if let Some(compacted) = stats.compaction {
-            let mut diffs = shared.diffs.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut diffs = lock(&shared.diffs);
             diffs.push(session, turn.turn, compacted.diff.clone());
         }
         let name = format!("{TURN_PREFIX}{:03}", turn.turn % MAX_TURNS);

@@ -25,7 +25,7 @@ use crate::account::{self, TurnStats};
 use crate::api::Api;
 use crate::conversation::{TurnRequest, TurnResult, log_record_error};
 use crate::failure::Failure;
-use crate::hidden::{self, HiddenRound};
+use crate::hidden::HiddenRound;
 use crate::sessions::{SessionCell, SessionGuard, SessionSlot};
 use crate::settings::Settings;
 use crate::stream::{Call, Round, ToolNames, result_parts, results};
@@ -401,13 +401,10 @@ impl Rounds {
                 real: std::mem::take(&mut self.real),
                 results: std::mem::take(&mut self.results),
             };
-            hidden::store(
-                shared.host.record(),
-                &self.result.session,
-                guard.hidden,
-                one,
-            )
-            .map_err(|error| Failure::new("record", error))?;
+            let stored = guard
+                .hidden
+                .store(shared.host.record(), &self.result.session, one);
+            stored.map_err(|error| Failure::new("record", error))?;
         }
         Ok(())
     }

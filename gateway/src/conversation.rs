@@ -501,9 +501,9 @@ impl TurnRequest {
         let text = self.body.text().as_bytes();
         let is_named = |name: &String| memchr::memmem::find(text, name.as_bytes()).is_some();
         // Comparing the history is only necessary if something may have been hidden in it.
-        let history = match guard.hidden.is_empty() && !tools.iter().any(is_named) {
+        let history = match guard.hidden.all.is_empty() && !tools.iter().any(is_named) {
             true => History::default(),
-            false => self.history(&tools, guard.hidden),
+            false => self.history(&tools, &guard.hidden.all),
         };
         // The count goes up even if the engine fails, because the session may have taken the
         // request in.
@@ -582,7 +582,7 @@ impl TurnRequest {
             return Ok(None);
         }
         let guard = cell.acquire_unchanged(&shared.host, &self.spec)?;
-        let history = self.history(&[], guard.hidden);
+        let history = self.history(&[], &guard.hidden.all);
         let wire = history.of(&self.body);
         let preview = guard.session.preview(&wire, self.without_tools);
         Ok(preview.map(|text| match text {

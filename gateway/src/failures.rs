@@ -10,14 +10,14 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use contexture::mask_secrets;
+use contexture::{lock, mask_secrets};
 use http::header::CONTENT_ENCODING;
 use http_body::{Frame, SizeHint};
 use serde::Serialize;
@@ -61,14 +61,14 @@ impl FailureLog {
         one.error = mask_secrets(&one.error).into_owned();
         one.error
             .truncate(one.error.floor_char_boundary(MAX_MESSAGE_BYTES));
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.0);
         all.push_front(one);
         all.truncate(MAX_FAILURES);
     }
 
     /// The requests that `is_shown` accepts, latest first.
     pub(crate) fn rows(&self, is_shown: impl Fn(&FailedRequest) -> bool) -> Vec<FailedRequest> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.0);
         all.iter().filter(|one| is_shown(one)).cloned().collect()
     }
 }

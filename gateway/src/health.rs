@@ -9,9 +9,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use contexture::engines::{EngineHealth, HealthState};
+use contexture::lock;
 
 use crate::metrics::Metrics;
 
@@ -87,6 +88,6 @@ impl Health {
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }

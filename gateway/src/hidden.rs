@@ -13,6 +13,7 @@ use contexture::session::{Record, RecordError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::account::now_ms;
 use crate::api::Api;
 use crate::body::HistoryMessage;
 
@@ -33,36 +34,58 @@ pub(crate) struct HiddenRound {
     pub(crate) results: Vec<String>,
 }
 
-/// Reads the hidden rounds of a session, in the order in which they were stored. Entries that
-/// cannot be parsed are skipped.
-///
-/// # Errors
-/// The record cannot be read.
-pub(crate) fn load(record: &Record, session: &str) -> Result<Vec<HiddenRound>, RecordError> {
-    let kept = record.kept(session)?.into_iter();
-    let own = kept.filter(|(name, _)| name.starts_with(KEY_PREFIX));
-    Ok(own
-        .filter_map(|(_, text)| serde_json::from_str(&text).ok())
-        .collect())
+/// The hidden rounds of a session, in the order in which they were stored.
+#[derive(Debug, Default)]
+pub(crate) struct HiddenRounds {
+    pub(crate) all: Vec<HiddenRound>,
+    /// The number of the next one. It is higher than that of any stored one, even of those that
+    /// cannot be parsed, so none is overwritten.
+    next: u64,
 }
 
-/// Adds a hidden round to `all` and stores it. If storing fails, it still counts until the session
-/// leaves memory.
-///
-/// # Errors
-/// The record cannot be written.
-pub(crate) fn store(
-    record: &Record,
-    session: &str,
-    all: &mut Vec<HiddenRound>,
-    one: HiddenRound,
-) -> Result<(), RecordError> {
-    let text = serde_json::to_string(&one).unwrap_or_default();
-    // The record returns keys in alphabetical order, so the number is padded.
-    let name = format!("{KEY_PREFIX}{:08}", all.len());
-    let kept = record.keep(session, &[(&name, &text)]);
-    all.push(one);
-    kept
+impl HiddenRounds {
+    /// Reads the hidden rounds of a session. Entries that cannot be parsed are skipped.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub(crate) fn load(record: &Record, session: &str) -> Result<Self, RecordError> {
+        let mut rounds = Self::default();
+        for (name, text) in record.kept(session)? {
+            let number = name.strip_prefix(KEY_PREFIX);
+            if let Some(number) = number.and_then(|number| number.parse::<u64>().ok()) {
+                rounds.next = number + 1;
+                rounds.all.extend(serde_json::from_str(&text).ok());
+            }
+        }
+        Ok(rounds)
+    }
+
+    /// The rounds of a session that cannot be read. New ones get numbers that no stored one has.
+    pub(crate) fn unread() -> Self {
+        Self {
+            all: Vec::new(),
+            next: now_ms(),
+        }
+    }
+
+    /// Adds a hidden round and stores it. If storing fails, it still counts until the session
+    /// leaves memory.
+    ///
+    /// # Errors
+    /// The record cannot be written.
+    pub(crate) fn store(
+        &mut self,
+        record: &Record,
+        session: &str,
+        one: HiddenRound,
+    ) -> Result<(), RecordError> {
+        let text = serde_json::to_string(&one).unwrap_or_default();
+        // The record returns keys in alphabetical order, so the number is padded.
+        let name = format!("{KEY_PREFIX}{:08}", self.next);
+        self.next += 1;
+        self.all.push(one);
+        record.keep(session, &[(&name, &text)])
+    }
 }
 
 /// Returns these messages with hidden rounds in their places, or None if none of them belongs

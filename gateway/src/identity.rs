@@ -10,16 +10,16 @@
 //! places of hidden rounds in [`hidden`](crate::hidden).
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use contexture::formats::{Format, parse_messages};
+use contexture::lock;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::gemini;
 use crate::proof::{self, Fingerprint};
 
-/// How many messages are cached. Beyond that the cache is emptied, and the messages are parsed
-/// again.
+/// The most messages that are cached.
 const MAX_CACHED: usize = 500_000;
 
 /// What a wire message says, reduced to the parts that are compared. It is small and copied freely,
@@ -38,35 +38,70 @@ pub(crate) struct MessageIdentity {
 /// Computes and caches what messages say. Shared by all requests. The cache holds hashes only, no
 /// text.
 #[derive(Debug, Default)]
-pub(crate) struct IdentityCache(Mutex<HashMap<u64, MessageIdentity>>);
+pub(crate) struct IdentityCache(Mutex<Cached>);
+
+/// What messages say, by the hashes of their bytes. If the newer half is full, the older one is
+/// dropped, so messages that are still sent stay cached.
+#[derive(Debug, Default)]
+struct Cached {
+    newer: HashMap<u64, MessageIdentity>,
+    older: HashMap<u64, MessageIdentity>,
+}
+
+impl Cached {
+    fn get(&mut self, bytes: u64) -> Option<MessageIdentity> {
+        if let Some(message) = self.newer.get(&bytes) {
+            return Some(*message);
+        }
+        let message = self.older.remove(&bytes)?;
+        self.insert(bytes, message);
+        Some(message)
+    }
+
+    fn insert(&mut self, bytes: u64, message: MessageIdentity) {
+        if self.newer.len() >= MAX_CACHED / 2 {
+            self.older = std::mem::take(&mut self.newer);
+        }
+        self.newer.insert(bytes, message);
+    }
+}
 
 impl IdentityCache {
-    /// What each of these wire messages says, in the same order. Holds a lock over the cache while
-    /// it parses.
+    /// What each of these wire messages says, in the same order. Messages are hashed and parsed
+    /// without a lock, because a history may have many megabytes and others use the cache meanwhile.
     pub(crate) fn identify<T: AsRef<str>>(
         &self,
         format: Format,
         messages: &[T],
     ) -> Vec<MessageIdentity> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut one = |raw: &str| {
-            // The same bytes may mean something else in another format.
-            let bytes = xxh3_64(raw.as_bytes()) ^ format as u64;
-            if let Some(identities) = known.get(&bytes) {
-                return *identities;
-            }
-            if known.len() >= MAX_CACHED {
-                known.clear();
-            }
-            let identities = read(format, raw).unwrap_or(MessageIdentity {
+        // The same bytes may mean something else in another format.
+        let hash = |raw: &T| xxh3_64(raw.as_ref().as_bytes()) ^ format as u64;
+        let bytes: Vec<u64> = messages.iter().map(hash).collect();
+        let known: Vec<Option<MessageIdentity>> = {
+            let mut cached = lock(&self.0);
+            bytes.iter().map(|bytes| cached.get(*bytes)).collect()
+        };
+        let mut parsed = Vec::new();
+        let mut parse = |bytes: u64, raw: &T| {
+            let message = read(format, raw.as_ref()).unwrap_or(MessageIdentity {
                 identity: bytes,
                 fingerprint: None,
                 is_answer: false,
             });
-            known.insert(bytes, identities);
-            identities
+            parsed.push((bytes, message));
+            message
         };
-        messages.iter().map(|raw| one(raw.as_ref())).collect()
+        let all = known.into_iter().zip(bytes).zip(messages);
+        let all = all
+            .map(|((known, bytes), raw)| known.unwrap_or_else(|| parse(bytes, raw)))
+            .collect();
+        if !parsed.is_empty() {
+            let mut cached = lock(&self.0);
+            for (bytes, message) in parsed {
+                cached.insert(bytes, message);
+            }
+        }
+        all
     }
 
     /// The identity of each of these wire messages, in the same order.
@@ -91,4 +126,47 @@ fn read(format: Format, raw: &str) -> Option<MessageIdentity> {
         fingerprint: proof::fingerprint(&messages),
         is_answer: messages.iter().any(|message| message.role == "assistant"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A message that is only read while other requests can use the cache.
+    struct Unlocked<'c>(&'c IdentityCache, String);
+
+    impl AsRef<str> for Unlocked<'_> {
+        fn as_ref(&self) -> &str {
+            assert!(self.0.0.try_lock().is_ok(), "the cache is locked");
+            &self.1
+        }
+    }
+
+    #[test]
+    fn messages_that_are_still_sent_stay_cached() {
+        let message = MessageIdentity {
+            identity: 1,
+            fingerprint: None,
+            is_answer: false,
+        };
+        let mut cached = Cached::default();
+        cached.insert(0, message);
+        for bytes in 1..=MAX_CACHED as u64 {
+            cached.insert(bytes, message);
+            assert!(bytes % 1_000 > 0 || cached.get(0).is_some(), "{bytes}");
+        }
+        assert!(cached.newer.len() + cached.older.len() <= MAX_CACHED);
+        assert_eq!(cached.get(1), None);
+    }
+
+    #[test]
+    fn no_request_waits_while_messages_of_another_are_parsed() {
+        let cache = IdentityCache::default();
+        let said = |text| Unlocked(&cache, format!(r#"{{"role":"user","content":"{text}"}}"#));
+        let first = cache.hashes(Format::OpenAiChat, &[said("a"), said("b"), said("a")]);
+        assert_eq!(first[0], first[2]);
+        let second = cache.hashes(Format::OpenAiChat, &[said("b"), said("c")]);
+        assert_eq!(first[1], second[0]);
+        assert!(!first.contains(&second[1]));
+    }
 }

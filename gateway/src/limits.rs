@@ -7,9 +7,11 @@
 //!
 //! How many connections may be open is limited in [`serving`](crate::serving).
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::Instant;
+
+use contexture::lock;
 
 use tracing::Span;
 
@@ -59,10 +61,7 @@ impl ActiveRequest {
         let before = metrics.active.fetch_add(1, Ordering::Relaxed);
         let before_of_tenant = match tenant {
             Some(tenant) => {
-                let mut active = metrics
-                    .active_of_tenants
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
+                let mut active = lock(&metrics.active_of_tenants);
                 let active = active.entry(tenant.to_owned()).or_default();
                 *active += 1;
                 *active - 1
@@ -91,11 +90,7 @@ impl Drop for ActiveRequest {
             self.metrics.observe("request_seconds", &labels, time);
         }
         if let Some(tenant) = &self.tenant {
-            let mut active = self
-                .metrics
-                .active_of_tenants
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut active = lock(&self.metrics.active_of_tenants);
             // Entries are never removed: the names come from the configuration and are few.
             if let Some(active) = active.get_mut(tenant) {
                 *active -= 1;

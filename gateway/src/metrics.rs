@@ -13,11 +13,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use contexture::engines::{EngineHealth, HealthState};
+use contexture::lock;
 use http::HeaderMap;
 
 use crate::{Totals, headers};
@@ -188,7 +189,7 @@ impl Metrics {
     pub(crate) fn add(&self, name: &'static str, labels: &str, by: f64) {
         // A counter that is not listed would never be shown.
         debug_assert!(COUNTERS.iter().any(|(known, _)| *known == name), "{name}");
-        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counters = lock(&self.counters);
         match counters.get_mut(&(name, labels.to_owned())) {
             Some(counter) => *counter += by,
             None => {
@@ -203,7 +204,7 @@ impl Metrics {
         debug_assert!(HISTOGRAMS.iter().any(|(known, _)| *known == name), "{name}");
         let seconds = time.as_secs_f64();
         let bucket = BUCKETS.partition_point(|bound| *bound < seconds);
-        let mut all = (self.histograms.lock()).unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.histograms);
         let own = all.entry((name, labels.to_owned())).or_default();
         own.sum += seconds;
         if let Some(count) = own.counts.get_mut(bucket) {
@@ -224,7 +225,7 @@ impl Metrics {
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:/@".contains(&byte);
             (1..=64).contains(&model.len()) && model.bytes().all(is_plain)
         };
-        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut models = lock(&self.models);
         let has_own = models.contains(model)
             || (models.len() < MAX_MODELS && is_plain(model) && models.insert(model.to_owned()));
         let model = if has_own { model } else { OTHER };
@@ -239,7 +240,7 @@ impl Metrics {
 
     /// The sum of a counter over all label sets that contain this text. An empty text matches all.
     fn sum(&self, name: &str, label: &str) -> f64 {
-        let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let counters = lock(&self.counters);
         let own = counters
             .iter()
             .filter(|((known, labels), _)| *known == name && labels.contains(label));
@@ -261,7 +262,7 @@ impl Metrics {
     /// Renders all metrics in Prometheus' text format, including the health of these engines.
     pub(crate) fn page(&self, engines: &[EngineHealth]) -> String {
         let mut page = String::new();
-        let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let counters = lock(&self.counters);
         for (name, help) in COUNTERS {
             // Writing to a String never fails.
             let _ = writeln!(
@@ -277,7 +278,7 @@ impl Metrics {
             }
         }
         drop(counters);
-        let histograms = (self.histograms.lock()).unwrap_or_else(PoisonError::into_inner);
+        let histograms = lock(&self.histograms);
         for (name, help) in HISTOGRAMS {
             let _ = writeln!(
                 page,

@@ -10,7 +10,7 @@
 //! The numbers come from [`account`], and the failed requests from [`failures`].
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, LazyLock, PoisonError};
+use std::sync::{Arc, LazyLock};
 
 use axum::body::Body;
 use axum::response::Response;
@@ -20,7 +20,7 @@ use contexture::engines::CallError;
 use contexture::formats;
 use contexture::replay::PRICES_AS_OF;
 use contexture::session::{Delivered, Placed, Record, RecordError, Session, SessionError};
-use contexture::{Host, HostError, ToolCall};
+use contexture::{Host, HostError, ToolCall, lock};
 use contexture_engine_api::ToolSpec;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderValue, REFERRER_POLICY,
@@ -482,9 +482,7 @@ fn session(
     let given = record.kept_text(id, TITLE).map_err(failed)?;
     let mut follows = lineage::follows(record, Some(id)).map_err(failed)?;
     // The lock must not be held while the record is used, because the record's writer takes it.
-    let diffs = (shared.diffs.lock())
-        .unwrap_or_else(PoisonError::into_inner)
-        .of(id);
+    let diffs = lock(&shared.diffs).of(id);
     PageAnswer::json(&SessionDetails {
         info: SessionInfo::new(shared, delivered, &totals, given, follows.remove(id)),
         totals: totals.sums,
@@ -576,7 +574,7 @@ fn delete(shared: &Shared, id: &str) -> Result<PageAnswer, PageError> {
         return Err(not_found("session"));
     }
     shared.subjects.forget(id);
-    let mut diffs = shared.diffs.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut diffs = lock(&shared.diffs);
     diffs.forget(id);
     tracing::info!(session = id, "deleted a session, as the page asked");
     PageAnswer::json(&Done {})

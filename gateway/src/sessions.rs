@@ -13,16 +13,16 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use contexture::session::{AgentWindow, KeptChange, Record, RecordError, Session, SessionError};
-use contexture::{Host, SessionBuilder};
+use contexture::{Host, SessionBuilder, lock};
 use serde::{Deserialize, Serialize};
 
 use crate::diff::SentMessages;
 use crate::failure::Failure;
-use crate::hidden::{self, HiddenRound};
+use crate::hidden::HiddenRounds;
 use crate::metrics::Metrics;
 use crate::work::WorkPool;
 
@@ -99,7 +99,7 @@ impl WindowLimit {
 struct OpenSession {
     session: Session,
     agent: AgentWindow,
-    hidden: Vec<HiddenRound>,
+    hidden: HiddenRounds,
     own_tools: Vec<String>,
     sent: SentMessages,
     failures: u64,
@@ -108,7 +108,7 @@ struct OpenSession {
 /// Guard of a session that is held. Dropping it releases the session, unless `keeps_session` is set.
 pub(crate) struct SessionGuard<'c> {
     pub(crate) session: &'c mut Session,
-    pub(crate) hidden: &'c mut Vec<HiddenRound>,
+    pub(crate) hidden: &'c mut HiddenRounds,
     /// The names of the engine's tools when the session was opened. The client's history may
     /// contain calls of them before any is offered again.
     pub(crate) own_tools: &'c [String],
@@ -203,12 +203,12 @@ impl SessionCell {
                 tracing::warn!(session = %spec.id, "{warning}");
             }
             let own_tools = session.tools()?.into_iter().map(|tool| tool.name).collect();
-            let hidden = hidden::load(host.record(), &spec.id).unwrap_or_else(|error| {
+            let hidden = HiddenRounds::load(host.record(), &spec.id).unwrap_or_else(|error| {
                 tracing::warn!(
                     session = %spec.id,
                     "cannot read the hidden rounds, so the model will not see them: {error}"
                 );
-                Vec::new()
+                HiddenRounds::unread()
             });
             self.open = Some(OpenSession {
                 session,
@@ -328,7 +328,7 @@ pub(crate) struct IdReservation {
 
 impl Drop for IdReservation {
     fn drop(&mut self) {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.all);
         all.remove(&self.id);
     }
 }
@@ -344,13 +344,13 @@ impl Sessions {
 
     /// Whether the first request of a session is still being answered by this gateway.
     pub(crate) fn is_reserved(&self, id: &str) -> bool {
-        let all = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.reserved);
         all.contains(id)
     }
 
     /// Reserves an id. Returns None if it is reserved already.
     pub(crate) fn reserve(&self, id: &str) -> Option<IdReservation> {
-        let mut all = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.reserved);
         all.insert(id.to_owned()).then(|| IdReservation {
             id: id.to_owned(),
             all: Arc::clone(&self.reserved),
@@ -362,7 +362,7 @@ impl Sessions {
     /// there may be more than `most` for a while.
     pub(crate) fn slot(&self, id: &str, most: usize, metrics: &Metrics) -> SessionSlot {
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = lock(&self.slots);
         // Removed slots are dropped after the lock is released.
         let mut gone = Vec::new();
         let (slot, used) = slots.entry(id.to_owned()).or_default();
@@ -393,7 +393,7 @@ impl Sessions {
     /// Removes a session from memory. Returns false if a request of it is being answered. The
     /// session then stays.
     pub(crate) fn close(&self, id: &str) -> bool {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = lock(&self.slots);
         match slots.get(id) {
             Some((slot, _)) if Arc::strong_count(&slot.cell) > 1 => false,
             Some(_) => {
@@ -410,7 +410,7 @@ impl Sessions {
     /// Removes all sessions from memory. They are opened again with the configuration in force at
     /// that time. Requests under way keep their slots.
     pub(crate) fn close_all(&self) {
-        let all = std::mem::take(&mut *self.slots.lock().unwrap_or_else(PoisonError::into_inner));
+        let all = std::mem::take(&mut *lock(&self.slots));
         tokio::task::spawn_blocking(move || drop(all));
     }
 }

@@ -9,10 +9,10 @@
 //! otherwise stays in memory, in [`Subjects`].
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use contexture::formats::WireBody;
-use contexture::mask_secrets;
+use contexture::{lock, mask_secrets};
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -172,12 +172,12 @@ pub(crate) struct Subjects(Mutex<HashMap<String, Subject>>);
 
 impl Subjects {
     pub(crate) fn of(&self, session: &str) -> Option<Subject> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.0);
         all.get(session).cloned()
     }
 
     pub(crate) fn put(&self, session: &str, subject: Subject) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.0);
         if all.len() >= MAX_SESSIONS {
             all.clear();
         }
@@ -185,7 +185,7 @@ impl Subjects {
     }
 
     pub(crate) fn forget(&self, session: &str) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.0);
         all.remove(session);
     }
 }

@@ -9,7 +9,9 @@
 //! request can be managed is decided by [`conversation`](crate::conversation).
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use contexture::lock;
 
 use axum::response::Response;
 use serde::Serialize;
@@ -114,7 +116,7 @@ impl UnmanagedLog {
             1.0,
         );
         let session = session.unwrap_or_default();
-        let mut rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = lock(&self.0);
         // Clients choose the names of sessions, so the table needs a bound.
         if rows.len() >= MAX_ROWS {
             let oldest = rows.iter().min_by_key(|(_, row)| row.at_ms);
@@ -153,7 +155,7 @@ impl UnmanagedLog {
 
     /// The rows whose session `may_see` accepts, latest first.
     pub(crate) fn rows(&self, may_see: impl Fn(&str) -> bool) -> Vec<UnmanagedRow> {
-        let rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows = lock(&self.0);
         let seen = rows.values().filter(|row| may_see(&row.session));
         let mut rows: Vec<UnmanagedRow> = seen.cloned().collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.at_ms));

@@ -10,9 +10,11 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, Builder, Thread, ThreadId, available_parallelism};
 use std::time::{Duration, Instant};
+
+use contexture::lock;
 
 use contexture_engine_api::panic_text;
 use tokio::runtime::{self, Handle, Runtime};
@@ -133,7 +135,7 @@ impl Default for Threads {
 
 impl Threads {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 
     /// Queues a piece, and has a thread take it if one is free.

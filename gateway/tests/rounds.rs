@@ -11,6 +11,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use contexture::engines::register_context_engine;
+use contexture::session::Record;
 use contexture_engine_api::{
     About, ContextEngine, EngineError, EngineFactory, FactoryRequest, HostInfo, OpenRequest,
     define_engine,
@@ -155,6 +156,39 @@ async fn calls_of_the_engines_tools_are_answered_and_never_seen() {
             }
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hidden_round_is_kept_though_an_earlier_one_is_damaged() {
+    each(stage, "", async |stage, mut gateway, mut agent| {
+        for pattern in ["first-7", "second-7"] {
+            stage
+                .provider
+                .script([grep(pattern), Answer::text("It is not there.")]);
+            agent.ask("Look it up.", "").await;
+            gateway.stop().await;
+            if pattern == "first-7" {
+                let record = Record::open(stage.home.path()).unwrap();
+                let mut rounds = record.kept_as("hidden 00000000", None).unwrap();
+                let (session, round) = rounds.remove(0);
+                let damaged = [("hidden 00000000", "{"), ("hidden 00000001", &round)];
+                record.keep(&session, &damaged).unwrap();
+            }
+            gateway = stage.gateway().await;
+            agent.base.clone_from(&gateway.base);
+        }
+        stage.provider.script([Answer::text("Gladly.")]);
+        agent.ask("Thanks.", "").await;
+        let last = stage.provider.requests().pop().unwrap();
+        for pattern in ["first-7", "second-7"] {
+            assert!(
+                count_of(&last.json, pattern) > 0,
+                "{pattern}: {}",
+                last.json
+            );
+        }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

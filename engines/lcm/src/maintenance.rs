@@ -276,7 +276,7 @@ fn make_index(
     let done = Cell::new(0);
     for info in sessions {
         store.index_now(info.id)?;
-        store.embed_each(info.id, || {
+        store.embed_now(info.id, || {
             done.set(done.get() + 1);
             // Other processes may embed some of the messages meanwhile, or store new ones. The
             // count is capped so that it never exceeds the total.

@@ -219,7 +219,7 @@ fn a_long_text_is_found_by_any_of_its_passages() {
     let query = Query::new(session, Ask::Question("stethoscope".to_owned()));
     assert_eq!(store.search(&query, &|| false).unwrap().hits.len(), 0);
     assert_eq!(store.embedded(session).unwrap(), Some(0));
-    store.embed_now(session).unwrap();
+    store.embed_now(session, || ()).unwrap();
     assert_eq!(store.embedded(session).unwrap(), Some(5));
     let answer = store.search(&query, &|| false).unwrap();
     let best = &answer.hits[0];

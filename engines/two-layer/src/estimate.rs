@@ -6,7 +6,7 @@
 //! counts tokens with a real tokenizer, so both numbers can differ for the same window.
 
 use std::iter::Sum;
-use std::ops::{Add, AddAssign};
+use std::ops::Add;
 
 use contexture_engine_api::{MessageView, Replacement};
 
@@ -69,12 +69,6 @@ impl Add for Estimate {
             cjk: self.cjk + other.cjk,
             other: self.other + other.other,
         }
-    }
-}
-
-impl AddAssign for Estimate {
-    fn add_assign(&mut self, other: Self) {
-        *self = *self + other;
     }
 }
 

@@ -118,7 +118,8 @@ pub struct Transcript {
     /// sessions have different names.
     #[schemars(length(min = 1))]
     pub tenant: String,
-    /// The most connections to the database that a process has open.
+    /// The most connections to the database that a process has open. One more keeps its sessions
+    /// locked.
     #[schemars(range(min = 1, max = 1_000))]
     pub max_connections: u32,
     /// How long a statement may take, in ms.

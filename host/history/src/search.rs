@@ -12,8 +12,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use contexture_base::now_ms;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::Serialize;
 
@@ -86,12 +86,6 @@ pub fn parse_since(text: &str) -> Option<i64> {
     };
     let count: i64 = text.get(..text.len() - 1)?.trim().parse().ok()?;
     Some(now_ms() - count.checked_mul(minutes * 60_000)?)
-}
-
-/// The time in milliseconds since the Unix epoch. 0 if the clock of the machine is before it.
-fn now_ms() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// What a search found.

@@ -29,7 +29,7 @@ use contexture_engine_api::{
 };
 use contexture_formats::prompt_cache::Pauses;
 use contexture_providers::ModelClient;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::HOST;
 use crate::catalog::{
@@ -45,10 +45,11 @@ use crate::supervision::{
 pub use crate::supervision::{CallError, EngineHealth, HealthState};
 
 /// Where the code of an engine comes from. Reports and logs print it in lower case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     /// The compressor that is part of the host. It is always available and needs no loading.
+    #[default]
     Builtin,
     /// Linked into this process with `register_engine!`, or registered at run time with
     /// [`register_context_engine`].

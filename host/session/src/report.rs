@@ -10,14 +10,15 @@ use std::collections::BTreeMap;
 
 use contexture_engine_api::{Decision, WindowState, grouped};
 use contexture_runtime::engines::Source;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The outcome of a request to compact.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutcomeKind {
     /// The window was compacted and is smaller now.
+    #[default]
     Compacted,
     /// A compaction would not have made the prompt smaller.
     NothingToDo,
@@ -97,7 +98,8 @@ pub struct SessionReport {
 }
 
 /// What a compaction did. Token counts are for the whole prompt: system prompt, tools and messages.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CompactionReport {
     /// The engine that made the compaction. If the configured one failed, the fallback.
     pub engine: String,

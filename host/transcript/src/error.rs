@@ -79,14 +79,12 @@ pub enum RecordError {
         cause: std::io::Error,
     },
     /// The operating system cannot read the file. SQLite calls such a file damaged although it may
-    /// be whole.
+    /// be whole. A repair would then carry over only what the failing disk returned, so this does
+    /// not count as damage.
     #[error(
         "{}: {cause}; the disk failed or cannot be reached, and the file may be intact: check the disk (the \
          system's log says more), then try again", path.display()
     )]
-    /// The operating system cannot read the file. SQLite calls such a file damaged although it may
-    /// be whole. A repair would then carry over only what the failing disk returned, so this does
-    /// not count as damage.
     Io {
         /// The path of the file.
         path: PathBuf,
@@ -118,13 +116,12 @@ pub enum RecordError {
         /// The name of the variable.
         variable: String,
     },
-    /// This program was built without the client of PostgreSQL.
+    /// This program was built without the client of PostgreSQL. It does not fall back to the file,
+    /// because the session would then begin anew beside the one in the database.
     #[error(
         "`transcript.store` is `postgres`, and this program was built without it: build it with the feature \
          `postgres`, or set `transcript.store` to `sqlite`"
     )]
-    /// This program was built without the client of PostgreSQL. It does not fall back to the file,
-    /// because the session would then begin anew beside the one in the database.
     NoPostgres,
     /// The database cannot be reached, or it refused a statement.
     #[error(
@@ -137,13 +134,12 @@ pub enum RecordError {
         /// The error of the client or of the server.
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The tables of the database are of another version than this program knows.
+    /// The tables of the database are of another version than this program knows. They are never
+    /// migrated on opening, since other machines with an earlier program may be using them.
     #[error(
         "the database {server} has the schema version {found}, but this program needs {known}: {}",
         way_to_migrate(*found, *known)
     )]
-    /// The tables of the database are of another version than this program knows. They are never
-    /// migrated on opening, since other machines with an earlier program may be using them.
     Schema {
         /// The server and the database, without a password.
         server: String,
@@ -153,14 +149,12 @@ pub enum RecordError {
         known: i64,
     },
     /// The lock on a session was lost, because this process did not renew it in time. Another
-    /// process may have written the session since, so this one does not.
+    /// process may have written the session since, so this one does not. The same error is returned
+    /// if the session was deleted meanwhile.
     #[error(
         "the session `{session}` was taken over by another process, so nothing more is stored from here; send the \
          request again"
     )]
-    /// The lock on a session was lost, because this process did not renew it in time. Another
-    /// process may have written the session since, so this one does not. The same error is returned
-    /// if the session was deleted meanwhile.
     TakenOver {
         /// The id of the session.
         session: String,

@@ -198,6 +198,100 @@ fn a_server_that_dies_and_comes_back_costs_no_message_and_doubles_none() {
     }
 }
 
+#[test]
+fn sessions_stay_held_while_all_connections_are_in_use() {
+    let Some(database) = Database::new() else {
+        return;
+    };
+    let options = database.options.clone().max_connections(2);
+    let record = Record::open_postgres(&options).unwrap();
+    let mut writer = Writer::open(&record, "slow");
+    writer.say(&["one"], true, Extra::default()).unwrap();
+    let _hold = record.hold("s", WAIT).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = { runtime }.enable_all().build().unwrap();
+    let (mut client, connection) = runtime
+        .block_on(tokio_postgres::connect(
+            &database.url,
+            tokio_postgres::NoTls,
+        ))
+        .unwrap();
+    runtime.spawn(connection);
+    std::thread::scope(|scope| {
+        let lock = runtime.block_on(client.transaction()).unwrap();
+        let row =
+            "SELECT FROM contexture.sessions WHERE tenant = $1 AND session = 'slow' FOR UPDATE";
+        runtime
+            .block_on(lock.query_one(row, &[&options.tenant]))
+            .unwrap();
+        for _ in 0..2 {
+            scope.spawn(|| record.archive("slow", true).unwrap());
+        }
+        // Longer than a lease.
+        let taken = database.open().hold("s", std::time::Duration::from_secs(3));
+        assert!(matches!(taken, Err(RecordError::InUse { .. })), "{taken:?}");
+        runtime.block_on(lock.rollback()).unwrap();
+    });
+}
+
+#[test]
+fn many_sessions_stay_held_on_a_slow_network() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    Record::migrate(&PostgresOptions::new(&server.url()).unwrap()).unwrap();
+    let other = Record::open_postgres(&PostgresOptions::new(&server.url()).unwrap()).unwrap();
+    let far = far_from(server.address(), std::time::Duration::from_millis(30));
+    let url = (server.url()).replace(&server.address().to_string(), &far.to_string());
+    let record = Record::open_postgres(&PostgresOptions::new(&url).unwrap()).unwrap();
+    let are_held = std::sync::Barrier::new(9);
+    let are_checked = std::sync::Barrier::new(9);
+    let taken = std::thread::scope(|scope| {
+        for one in 0..8 {
+            let (record, are_held, are_checked) = (&record, &are_held, &are_checked);
+            scope.spawn(move || {
+                let session = |number| format!("{one} {number}");
+                let held: Vec<_> = (0..8)
+                    .map(|number| record.hold(&session(number), WAIT).unwrap())
+                    .collect();
+                are_held.wait();
+                are_checked.wait();
+                drop(held);
+            });
+        }
+        are_held.wait();
+        // Longer than a lease.
+        std::thread::sleep(std::time::Duration::from_millis(1_600));
+        let sessions = (0..8).flat_map(|one| (0..8).map(move |number| format!("{one} {number}")));
+        let taken: Vec<_> = sessions
+            .filter(|session| other.hold(session, std::time::Duration::ZERO).is_ok())
+            .collect();
+        are_checked.wait();
+        taken
+    });
+    assert!(taken.is_empty(), "{taken:?}");
+}
+
+/// The address of a server, from which each answer takes this long.
+fn far_from(server: SocketAddr, delay: std::time::Duration) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let server = TcpStream::connect(server).unwrap();
+            let (answers, to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || copy(client, server, |_| Ok(())));
+            std::thread::spawn(move || {
+                copy(answers, to_client, |_| {
+                    std::thread::sleep(delay);
+                    Ok(())
+                })
+            });
+        }
+    });
+    address
+}
+
 /// Passes connections on to a server, and cuts off as many as it is told at their next commit: the server makes the
 /// commit, and its answer is lost.
 struct CutsAnswers {

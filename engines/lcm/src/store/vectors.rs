@@ -26,18 +26,12 @@ const BATCH: u32 = 16;
 
 impl Store {
     /// Computes the vectors that messages of a session do not have yet. Without an embedder nothing
-    /// happens.
+    /// happens. `step` is called before each message, so that a command can show its progress.
     ///
     /// # Errors
     /// Returns an error if the store or the transcript fails, and [`StoreError::Cancelled`] if the
     /// caller stopped it. Batches that were complete before stay stored.
-    pub fn embed_now(&self, session: SessionId) -> Result<(), StoreError> {
-        self.embed_each(session, || ())
-    }
-
-    /// Like [`embed_now`](Self::embed_now). `step` is called before each message, so that a command
-    /// can show its progress.
-    pub(crate) fn embed_each(&self, session: SessionId, step: impl Fn()) -> Result<(), StoreError> {
+    pub fn embed_now(&self, session: SessionId, step: impl Fn()) -> Result<(), StoreError> {
         let Some(embedder) = &self.settings().embedder else {
             return Ok(());
         };

@@ -148,7 +148,7 @@ impl Ours {
     /// Makes all vectors, and returns how many bytes they take.
     pub fn embed(&self) -> i64 {
         for session in &self.sessions {
-            self.store.embed_now(*session).unwrap();
+            self.store.embed_now(*session, || ()).unwrap();
         }
         let connection = rusqlite::Connection::open(self.store.path()).unwrap();
         let sum = "SELECT coalesce(sum(length(data)), 0) FROM vectors";

@@ -14,7 +14,10 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod};
+use deadpool_postgres::{
+    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError,
+    RecyclingMethod,
+};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -52,8 +55,9 @@ pub struct PostgresOptions {
     /// Under which name the sessions are stored. Several installations can share a database, and
     /// none sees the sessions of another. By default it is `default`.
     pub tenant: String,
-    /// The most connections that this process has open. By default there are eight. If all are in
-    /// use, a call waits for one for up to five seconds.
+    /// The most connections that this process has open for its calls. By default there are eight. If
+    /// all are in use, a call waits for one for up to five seconds. One more renews the leases of
+    /// sessions.
     pub max_connections: usize,
     /// How long a statement may take, including the time that it waits for a lock. By default ten
     /// seconds.
@@ -93,7 +97,7 @@ impl PostgresOptions {
         self
     }
 
-    /// Sets the most connections that this process has open, at least one.
+    /// Sets the most connections that this process has open for its calls, at least one.
     #[must_use]
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections.max(1);
@@ -154,6 +158,15 @@ impl From<tokio_postgres::Error> for Failure {
     }
 }
 
+impl From<PoolError> for Failure {
+    fn from(error: PoolError) -> Self {
+        match error {
+            PoolError::Backend(error) => Self::Postgres(error),
+            error => Self::Pool(error.to_string()),
+        }
+    }
+}
+
 /// How a failure may pass, if it does at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Passing {
@@ -209,6 +222,8 @@ pub(super) struct Database {
     /// Always set, except while this is dropped.
     runtime: Option<Runtime>,
     pool: Pool,
+    /// For the renewal of leases, which must not wait for calls.
+    lease_pool: Pool,
     name: String,
     /// How long a call waits for its result, retries included.
     patience: Duration,
@@ -260,26 +275,31 @@ impl Database {
             IDLE_IN_TRANSACTION.as_millis(),
             statement = options.statement_timeout.as_millis(),
         );
-        let limit = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
+        let pool = |size| {
             let limits = limits.clone();
-            Box::pin(async move {
-                client
-                    .batch_execute(&limits)
-                    .await
-                    .map_err(HookError::Backend)
-            })
-        });
-        let pool = Pool::builder(Manager::from_config(config, tls, fast))
-            .max_size(options.max_connections)
-            .wait_timeout(Some(CONNECT))
-            .create_timeout(Some(CONNECT))
-            .runtime(deadpool_postgres::Runtime::Tokio1)
-            .post_create(limit)
-            .build()
-            .map_err(|error| fail(error.into()))?;
+            let limit = Hook::async_fn(move |client: &mut ClientWrapper, _| {
+                let limits = limits.clone();
+                Box::pin(async move {
+                    client
+                        .batch_execute(&limits)
+                        .await
+                        .map_err(HookError::Backend)
+                })
+            });
+            let manager = Manager::from_config(config.clone(), tls.clone(), fast.clone());
+            Pool::builder(manager)
+                .max_size(size)
+                .wait_timeout(Some(CONNECT))
+                .create_timeout(Some(CONNECT))
+                .runtime(deadpool_postgres::Runtime::Tokio1)
+                .post_create(limit)
+                .build()
+                .map_err(|error| fail(error.into()))
+        };
         Ok(Self {
             runtime: Some(runtime),
-            pool,
+            pool: pool(options.max_connections)?,
+            lease_pool: pool(1)?,
             name,
             // The last attempt may begin just before the retries end, and needs a connection and
             // time of its own.
@@ -332,8 +352,9 @@ impl Database {
         }
     }
 
-    pub(super) fn pool(&self) -> Pool {
-        self.pool.clone()
+    /// The pool from which the renewal of leases takes its connection.
+    pub(super) fn lease_pool(&self) -> Pool {
+        self.lease_pool.clone()
     }
 
     fn error(&self, failure: Failure) -> RecordError {
@@ -374,8 +395,7 @@ async fn repeat<T>(
     loop {
         let done = match pool.get().await {
             Ok(client) => work(client).await,
-            Err(deadpool_postgres::PoolError::Backend(error)) => Err(Failure::Postgres(error)),
-            Err(error) => Err(Failure::Pool(error.to_string())),
+            Err(error) => Err(error.into()),
         };
         let failure = match done {
             Err(failure) => failure,

@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use contexture_base::lock;
+use deadpool_postgres::{ClientWrapper, Object, Pool};
+use tokio::task::JoinSet;
 
 use super::connection::{Database, Failure};
 use crate::error::RecordError;
@@ -65,8 +67,9 @@ impl Leases {
             tenant: tenant.to_owned(),
             held: Mutex::default(),
         });
-        let (pool, weak) = (database.pool(), Arc::downgrade(&leases));
+        let (pool, weak) = (database.lease_pool(), Arc::downgrade(&leases));
         database.spawn(async move {
+            let mut connection = None;
             loop {
                 tokio::time::sleep(RENEW).await;
                 let Some(leases) = weak.upgrade() else {
@@ -79,28 +82,11 @@ impl Leases {
                     continue;
                 }
                 // A lease outlives two renewals that fail, so a short failure of the server costs
-                // no session.
-                let Ok(client) = pool.get().await else {
-                    continue;
-                };
-                for (session, number) in held {
-                    let renew =
-                        "UPDATE contexture.leases SET until = now() + $4 * interval '1 millisecond'
-                                 WHERE tenant = $1 AND session = $2 AND fence = $3 AND holder <> ''";
-                    let valid = LEASE.as_millis() as f64;
-                    let Ok(renew) = client.prepare_cached(renew).await else {
-                        break;
-                    };
-                    let renewed = client
-                        .execute(&renew, &[&tenant, &session, &number, &valid])
-                        .await;
-                    // The others would fail on this connection too. The next round takes another
-                    // one. A lease that was taken over is not found by its number, which is no
-                    // error here: the next commit notices it.
-                    if renewed.is_err() {
-                        break;
-                    }
-                }
+                // no session. After a failure, the connection may lead to a server that is gone or
+                // that can only be read, so the next round takes another one.
+                let round = renew(&pool, connection.take(), &tenant, held);
+                let round = tokio::time::timeout(LEASE, round).await;
+                connection = round.ok().and_then(Result::ok);
             }
         });
         leases
@@ -221,6 +207,47 @@ impl Leases {
         // one.
         Hold::of(word(number - 1), fence, Box::new(held))
     }
+}
+
+/// Renews leases, and returns the connection for the next time. All statements are sent at once, so
+/// a round takes as long for many leases as for one. Each concerns one session, as every statement
+/// does: one for all would wait if a single lease is locked by a commit, and a cluster could not
+/// route it.
+async fn renew(
+    pool: &Pool,
+    connection: Option<Arc<ClientWrapper>>,
+    tenant: &str,
+    held: Vec<(String, i64)>,
+) -> Result<Arc<ClientWrapper>, Failure> {
+    let client = match connection {
+        Some(client) => client,
+        None => Arc::new(Object::take(pool.get().await?)),
+    };
+    let renew = client
+        .prepare_cached(
+            "UPDATE contexture.leases SET until = now() + $4 * interval '1 millisecond'
+             WHERE tenant = $1 AND session = $2 AND fence = $3 AND holder <> ''",
+        )
+        .await?;
+    let mut renewals = JoinSet::new();
+    for (session, number) in held {
+        let (client, renew, tenant) = (Arc::clone(&client), renew.clone(), tenant.to_owned());
+        renewals.spawn(async move {
+            let valid = LEASE.as_millis() as f64;
+            client
+                .execute(&renew, &[&tenant, &session, &number, &valid])
+                .await
+        });
+    }
+    // A lease that was taken over is not found by its number, which is no error here: the next
+    // commit notices it.
+    let mut done = Ok(client);
+    while let Some(renewed) = renewals.join_next().await {
+        if let Ok(Err(error)) = renewed {
+            done = Err(error.into());
+        }
+    }
+    done
 }
 
 /// The token of a release: the number of the lease. The next holder of the lease has the next
