@@ -202,7 +202,9 @@ pub(crate) struct SessionTotals {
     #[serde(flatten)]
     pub(crate) sums: Sums,
     pub(crate) at_ms: u64,
+    /// The estimated tokens of the client's last request, and its bytes.
     last_without: u64,
+    last_bytes: u64,
     /// The model and the agent of the last turn.
     pub(crate) model: String,
     pub(crate) agent: String,
@@ -318,20 +320,12 @@ fn add(
     let (last, all) = (stats.last, stats.all);
     // The provider counted only the request that was sent, so the client's own is estimated by its
     // bytes.
+    let bytes = stats.request.text().len() as u64;
     let without = match stats.sent_bytes {
         0 => last.input_tokens,
-        sent => {
-            let bytes = stats.request.text().len();
-            (last.input_tokens as f64 * bytes as f64 / sent as f64).round() as u64
-        }
+        sent => (last.input_tokens as f64 * bytes as f64 / sent as f64).round() as u64,
     };
-    // Without the engine, the cache would hold the previous request, if that was less than five
-    // minutes ago and this one continues it.
-    let is_warm = at_ms.saturating_sub(totals.at_ms) < 5 * 60_000;
-    let read = match is_warm && without >= totals.last_without {
-        true => totals.last_without,
-        false => 0,
-    };
+    let read = totals.cached_without(at_ms, without, bytes);
     // Only Anthropic's API needs markers to cache anything.
     let is_cached_anyway = stats.has_markers || stats.api != Api::Messages;
     let engines = shared.host.engines();
@@ -372,7 +366,7 @@ fn add(
     totals.sums.add(&sums);
     totals.add_to_hour(at_ms / 3_600_000, &sums);
     totals.at_ms = at_ms;
-    totals.last_without = without;
+    (totals.last_without, totals.last_bytes) = (without, bytes);
     stats.model.clone_into(&mut totals.model);
     stats.agent.clone_into(&mut totals.agent);
     if totals.subject.is_none() {
@@ -411,6 +405,17 @@ impl SessionTotals {
     fn of_text(text: Option<&str>) -> Self {
         let totals = text.and_then(|text| serde_json::from_str(text).ok());
         totals.unwrap_or_default()
+    }
+
+    /// How many tokens of a request of the client the provider's cache would hold without the engine:
+    /// those of its last request, if that was less than five minutes ago and this one continues it.
+    /// The bytes tell that. The tokens are an estimate and may fall a little from turn to turn.
+    fn cached_without(&self, at_ms: u64, without: u64, bytes: u64) -> u64 {
+        let is_warm = at_ms.saturating_sub(self.at_ms) < 5 * 60_000;
+        match is_warm && bytes >= self.last_bytes {
+            true => self.last_without.min(without),
+            false => 0,
+        }
     }
 
     /// Adds figures to those of their hour.
@@ -557,5 +562,27 @@ mod tests {
         }
         assert_eq!(totals.hours.len(), MAX_HOURS);
         assert_eq!(prompts(&totals)[0], (2, 10));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the engine saved would be far too high if the cache of the other side missed each time
+    /// that the estimate falls.
+    #[test]
+    fn an_estimate_that_falls_is_no_cache_miss() {
+        let totals = SessionTotals {
+            at_ms: 1_000_000,
+            last_without: 50_344,
+            last_bytes: 200_000,
+            ..SessionTotals::default()
+        };
+        assert_eq!(totals.cached_without(1_001_000, 48_732, 204_000), 48_732);
+        assert_eq!(totals.cached_without(1_001_000, 52_000, 204_000), 50_344);
+        // The client went back, or came back after the cache's lifetime.
+        assert_eq!(totals.cached_without(1_001_000, 20_000, 90_000), 0);
+        assert_eq!(totals.cached_without(1_400_000, 52_000, 204_000), 0);
     }
 }
