@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use contexture_base::lock;
@@ -285,6 +285,22 @@ fn name_taken(first: &EngineDefinition, second: &EngineDefinition) -> NameTaken 
 
 type Factory = Arc<dyn EngineFactory>;
 
+/// A place for one shared value, empty until the value was made.
+type Slot<T> = Arc<Mutex<Option<Arc<T>>>>;
+
+/// Returns the value in a slot, and makes it on first use. The slot stays locked meanwhile, so that
+/// two sessions that open at once do not both make one. An error leaves the slot empty.
+fn get_or_make<T: ?Sized, E>(
+    slot: &Slot<T>,
+    make: impl FnOnce() -> Result<Arc<T>, E>,
+) -> Result<Arc<T>, E> {
+    let mut slot = lock(slot);
+    match &*slot {
+        Some(value) => Ok(Arc::clone(value)),
+        None => Ok(Arc::clone(slot.insert(make()?))),
+    }
+}
+
 /// The engines that one configuration gives access to. Create it once and share it between all
 /// sessions: it holds the loaded plugins, their factories, the running engine processes and the
 /// health of every engine.
@@ -297,9 +313,9 @@ pub struct Engines {
     registered: Vec<EngineDefinition>,
     client: ModelClient,
     supervisor: Arc<Supervisor>,
-    /// One factory per engine, created when first needed. There is never a second factory for a
-    /// name, so that two instances of an engine never open the same files.
-    factories: Mutex<HashMap<(Source, String), Factory>>,
+    /// One factory per engine, empty until it was created. There is never a second factory for a
+    /// name in one configuration, so that two instances of an engine do not open the same files.
+    factories: Mutex<HashMap<(Source, String), Slot<dyn EngineFactory>>>,
     /// Engines that run in separate processes, by name. An entry appears once the process has
     /// described itself.
     isolated: Mutex<HashMap<String, Arc<Isolated>>>,
@@ -969,23 +985,21 @@ impl Engines {
         data_dir: &Path,
         create: Create,
     ) -> Result<Factory, OpenError> {
-        let known = lock(&self.factories).get(&key).map(Arc::clone);
-        if let Some(factory) = known.filter(|_| is_shared) {
-            return Ok(factory);
-        }
-        data_dir.parent().map(narrow);
-        narrow_folder(data_dir);
-        let (settings, data_dir) = (settings.to_owned(), data_dir.to_owned());
-        let made = self.supervisor.create(&key.1, move || {
-            create(&FactoryRequest::new(&settings, &data_dir, &HOST))
-        })?;
-        let made: Factory = Arc::from(made);
+        let name = key.1.clone();
+        let make = || {
+            data_dir.parent().map(narrow);
+            narrow_folder(data_dir);
+            let (settings, data_dir) = (settings.to_owned(), data_dir.to_owned());
+            let made = self.supervisor.create(&name, move || {
+                create(&FactoryRequest::new(&settings, &data_dir, &HOST))
+            })?;
+            Ok(Arc::from(made))
+        };
         if !is_shared {
-            return Ok(made);
+            return make();
         }
-        // Two sessions may have created a factory at the same time. Both use the one that was
-        // stored first.
-        Ok(Arc::clone(lock(&self.factories).entry(key).or_insert(made)))
+        let slot = Arc::clone(lock(&self.factories).entry(key).or_default());
+        get_or_make(&slot, make)
     }
 
     /// Prepares the built-in compressor, which needs no loading and never runs in a separate
@@ -1039,14 +1053,12 @@ impl Engines {
 
 impl Drop for Engines {
     fn drop(&mut self) {
-        let factories = self
-            .factories
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
         // The destructor of a factory is code of the engine, so it runs under a deadline like every
         // other call.
-        for ((_, name), factory) in factories.drain() {
-            self.supervisor.let_go((&name, ""), false, factory);
+        for ((_, name), slot) in lock(&self.factories).drain() {
+            if let Some(factory) = lock(&slot).take() {
+                self.supervisor.let_go((&name, ""), false, factory);
+            }
         }
     }
 }
@@ -1229,10 +1241,7 @@ fn watch_load(library: &str, deadline: Duration) -> impl Drop + use<> {
 
 /// The libraries loaded in this process, by the hash of their bytes. Each is loaded only once,
 /// because two copies of an engine would open the same files. None is ever unloaded.
-static LIBRARIES: Mutex<Vec<(u128, Slot)>> = Mutex::new(Vec::new());
-
-/// The place of one library, empty until the load has succeeded.
-type Slot = Arc<Mutex<Option<Arc<Plugin>>>>;
+static LIBRARIES: Mutex<Vec<(u128, Slot<Plugin>)>> = Mutex::new(Vec::new());
 
 /// Loads a plugin's library and checks that its engine has the name in the manifest. If the same
 /// bytes were loaded before, the plugin from that time is returned.
@@ -1242,8 +1251,7 @@ type Slot = Arc<Mutex<Option<Arc<Plugin>>>>;
 /// names differ.
 fn load(library: &Library, name: &str) -> Result<Arc<Plugin>, String> {
     let hash = library.hash();
-    // The list is locked only to find the slot. The slot stays locked during the load, so that two
-    // sessions do not load one library twice and other libraries are not held up.
+    // The list is locked only to find the slot, so that other libraries are not held up.
     let slot = {
         let mut libraries = lock(&LIBRARIES);
         match libraries.iter().find(|(other, _)| *other == hash) {
@@ -1255,22 +1263,18 @@ fn load(library: &Library, name: &str) -> Result<Arc<Plugin>, String> {
             }
         }
     };
-    let mut slot = lock(&slot);
-    let plugin = match &*slot {
-        Some(plugin) => Arc::clone(plugin),
-        None => {
-            let loaded = library
-                .with_copy(|copy| Plugin::load_copy(&library.path, copy, &HOST))
-                .map_err(|error| format!("{} cannot be copied: {error}", library.path.display()))?;
-            let plugin = Arc::new(loaded.map_err(|error| {
-                if let LoadError::Layout { report, .. } = &error {
-                    tracing::debug!("{report}");
-                }
-                error.to_string()
-            })?);
-            Arc::clone(slot.insert(plugin))
-        }
-    };
+    let plugin = get_or_make(&slot, || {
+        let loaded = library
+            .with_copy(|copy| Plugin::load_copy(&library.path, copy, &HOST))
+            .map_err(|error| format!("{} cannot be copied: {error}", library.path.display()))?;
+        let plugin = loaded.map_err(|error| {
+            if let LoadError::Layout { report, .. } = &error {
+                tracing::debug!("{report}");
+            }
+            error.to_string()
+        })?;
+        Ok::<_, String>(Arc::new(plugin))
+    })?;
     let own = &plugin.description().name;
     if own == name {
         Ok(plugin)
