@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use contexture_base::lock;
@@ -316,9 +316,9 @@ pub struct Engines {
     /// One factory per engine, empty until it was created. There is never a second factory for a
     /// name in one configuration, so that two instances of an engine do not open the same files.
     factories: Mutex<HashMap<(Source, String), Slot<dyn EngineFactory>>>,
-    /// Engines that run in separate processes, by name. An entry appears once the process has
-    /// described itself.
-    isolated: Mutex<HashMap<String, Arc<Isolated>>>,
+    /// Engines that run in separate processes, by name. The factory, the sessions, and those that
+    /// open one keep them. After a failed start nobody does, and the program is searched for again.
+    isolated: Mutex<HashMap<String, Weak<Isolated>>>,
     /// Pauses between requests over all sessions. `None` until a record has been asked for the
     /// earlier ones.
     pauses: Mutex<Option<Pauses>>,
@@ -877,37 +877,14 @@ impl Engines {
         settings: String,
         library: Library,
     ) -> Result<ChosenEngine, Failure> {
-        let context = &self.config().context;
         let origin = format!("{}, in a process of its own", library.path.display());
-        let isolated = match lock(&self.isolated).get(name) {
-            Some(isolated) => Arc::clone(isolated),
-            None => {
-                let program = find_program(
-                    context.engine_host.as_deref(),
-                    ENGINE_HOST_IN.get().map(PathBuf::as_path),
-                );
-                let program = program.map_err(|reason| OpenError::NotIsolated {
-                    engine: name.to_owned(),
-                    reason,
-                })?;
-                Isolated::new(Launch {
-                    program,
-                    library,
-                    engine: name.to_owned(),
-                    memory: memory_of(self.config()),
-                    deadline: Duration::from_millis(context.supervision.call_deadline_ms),
-                })
-            }
-        };
+        let isolated = self.isolated(name, library)?;
         let started = Arc::clone(&isolated);
         let description = (self.supervisor)
             .load(name, move || started.description())
             .map_err(|error| error.to_string())
             .and_then(|described| described)
             .map_err(Failure::Load)?;
-        // Kept only after the process has described itself, so that after a failed start the
-        // program is searched for again.
-        lock(&self.isolated).insert(name.to_owned(), Arc::clone(&isolated));
         let engine = Arc::clone(&isolated);
         Ok(ChosenEngine {
             name: name.to_owned(),
@@ -919,6 +896,36 @@ impl Engines {
             origin,
             create: Box::new(move |request| Ok(Box::new(IsolatedFactory::new(engine, request)))),
         })
+    }
+
+    /// Returns the engine that runs in a separate process, or prepares one. Two sessions that open at
+    /// once get the same. No process is started yet.
+    ///
+    /// # Errors
+    /// Returns [`OpenError::NotIsolated`] if the program that runs engines is not found.
+    fn isolated(&self, name: &str, library: Library) -> Result<Arc<Isolated>, OpenError> {
+        let mut all = lock(&self.isolated);
+        if let Some(isolated) = all.get(name).and_then(Weak::upgrade) {
+            return Ok(isolated);
+        }
+        let context = &self.config().context;
+        let program = find_program(
+            context.engine_host.as_deref(),
+            ENGINE_HOST_IN.get().map(PathBuf::as_path),
+        );
+        let program = program.map_err(|reason| OpenError::NotIsolated {
+            engine: name.to_owned(),
+            reason,
+        })?;
+        let isolated = Isolated::new(Launch {
+            program,
+            library,
+            engine: name.to_owned(),
+            memory: memory_of(self.config()),
+            deadline: Duration::from_millis(context.supervision.call_deadline_ms),
+        });
+        all.insert(name.to_owned(), Arc::downgrade(&isolated));
+        Ok(isolated)
     }
 
     /// Opens a prepared engine for a session. If `may_wait` is set and the engine is in quarantine,
