@@ -130,6 +130,20 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// Returns the engine's words if it refused a store command, because it derives nothing, or
+    /// nothing from this session. Such a refusal is not a failure.
+    pub fn refusal(&self) -> Option<&EngineError> {
+        match self {
+            Self::Call(CallError::Failed {
+                error: error @ (EngineError::InvalidInput(_) | EngineError::Unsupported(_)),
+                ..
+            }) => Some(error),
+            _ => None,
+        }
+    }
+}
+
 impl From<CallError> for OpenError {
     fn from(error: CallError) -> Self {
         match error {
@@ -719,10 +733,7 @@ impl Engines {
             dry_run: false,
         };
         match self.manage(Some(engine), &command) {
-            Err(OpenError::Call(CallError::Failed {
-                error: EngineError::InvalidInput(_) | EngineError::Unsupported(_),
-                ..
-            })) => Ok(()),
+            Err(error) if error.refusal().is_some() => Ok(()),
             answer => answer.map(drop),
         }
     }
