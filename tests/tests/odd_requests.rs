@@ -76,6 +76,8 @@ fn said() -> impl Strategy<Value = Said> {
         3 => content().prop_map(Said::Assistant),
         3 => (content(), proptest::collection::vec(0..6_usize, 1..4))
             .prop_map(|(content, ids)| Said::Calls("assistant", content, ids)),
+        1 => (content(), proptest::collection::vec(0..6_usize, 1..4))
+            .prop_map(|(content, ids)| Said::Calls("user", content, ids)),
         4 => (0..6_usize, content()).prop_map(|(id, content)| Said::Result(id, content)),
     ]
 }
