@@ -237,15 +237,14 @@ impl CliError {
     /// Converts the error of an engine that was asked about the data that it keeps. A refusal is
     /// passed on in the engine's words, and a cancelled command counts as stopped by the user.
     pub(crate) fn of_keeper(error: OpenError) -> Self {
+        if let Some(refusal) = error.refusal() {
+            return Self::Refused(Lines(refusal.to_string()));
+        }
         match error {
             OpenError::Call(CallError::Failed {
                 error: EngineError::Cancelled,
                 ..
             }) => Self::Stopped,
-            OpenError::Call(CallError::Failed {
-                error: error @ (EngineError::InvalidInput(_) | EngineError::Unsupported(_)),
-                ..
-            }) => Self::Refused(Lines(error.to_string())),
             OpenError::Call(error) => Self::EngineFailed {
                 because: "only it can read what it stores",
                 reason: Lines(error.to_string()),

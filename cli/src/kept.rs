@@ -9,7 +9,7 @@
 
 use std::path::PathBuf;
 
-use contexture::engines::{CallError, Engines, OpenError};
+use contexture::engines::Engines;
 use contexture_engine_api::{EngineError, StoreCommand};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -56,10 +56,7 @@ pub(crate) fn read<T: DeserializeOwned + Default>(answer: Value) -> T {
 /// and an error if it cannot answer.
 pub(crate) fn list(engines: &Engines, engine: &str) -> Result<Option<DerivedList>, CliError> {
     match engines.manage(Some(engine), &StoreCommand::List) {
-        Err(OpenError::Call(CallError::Failed {
-            error: EngineError::Unsupported(_),
-            ..
-        })) => Ok(None),
+        Err(error) if matches!(error.refusal(), Some(EngineError::Unsupported(_))) => Ok(None),
         list => list
             .map(|list| Some(read(list)))
             .map_err(CliError::of_keeper),

@@ -17,7 +17,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
-use contexture_engine_api::{EngineError, MessageId, StoreCommand, TranscriptRange, unwatch_exit};
+use contexture_engine_api::{MessageId, StoreCommand, TranscriptRange, unwatch_exit};
 use contexture_tiered::COMPACTION_KEY;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -30,8 +30,7 @@ use crate::kept::{self, CommandProgress, DerivedIndex, IndexedSession};
 use crate::terminal::{self, Progress, Table, one_line};
 use crate::{Global, NEGATIVE, OK, output, start, window};
 use contexture::config::{Loaded, TranscriptStore};
-use contexture::engines::CallError;
-use contexture::engines::{Engines, OpenError};
+use contexture::engines::Engines;
 use contexture::formats;
 use contexture::session::{
     Placed, Record, Session, SessionOptions, SessionSummary, open_record_to_read,
@@ -407,7 +406,7 @@ fn derived(
         return Ok(None);
     }
     match engines.manage(Some(engine), command) {
-        Err(error) if is_refusal(&error) => Ok(None),
+        Err(error) if error.refusal().is_some() => Ok(None),
         answer => answer.map(Some).map_err(CliError::of_keeper),
     }
 }
@@ -481,7 +480,7 @@ fn index(
             match answer {
                 // The engine has derived nothing from this session yet, so a dry run counts no
                 // indexed message instead of failing.
-                Err(error) if dry_run && is_refusal(&error) => Ok(json!({
+                Err(error) if dry_run && error.refusal().is_some() => Ok(json!({
                     "sessions": [{
                         "session": session.session, "messages": session.messages, "indexed": 0, "embedded": null,
                     }],
@@ -891,18 +890,6 @@ pub(crate) fn ask_long(
         drop(done);
         answer
     })
-}
-
-/// Returns whether the engine refused a command because it derives nothing, or nothing from this
-/// session. Such a refusal is not a failure.
-fn is_refusal(error: &OpenError) -> bool {
-    matches!(
-        error,
-        OpenError::Call(CallError::Failed {
-            error: EngineError::InvalidInput(_) | EngineError::Unsupported(_),
-            ..
-        })
-    )
 }
 
 /// Checks the record, and what the engine derives from it if it derives anything. Returns the

@@ -6,13 +6,12 @@
 //! call.
 //!
 //! Which thinking is protected depends on the provider's [`Grouping`]. The pairs of calls and
-//! results come from `pairs`, and `account` knows what stays. Every rule looks at positions in
+//! results come from [`ToolPairs`], and `account` knows what stays. Every rule looks at positions in
 //! the old window, so the check is linear in the number of messages.
 
-use contexture_engine_api::{MessageId, MessageView};
+use contexture_engine_api::{MessageId, MessageView, ToolPairs, in_flight};
 
 use super::account::{Account, Disposition, WindowEntry};
-use super::pairs::Pairs;
 use super::violation::Violation;
 use super::{Grouping, Limits};
 
@@ -28,7 +27,8 @@ pub(super) fn check(
     let window = GroupingCheck {
         messages,
         account,
-        pairs: Pairs::of(messages),
+        pairs: ToolPairs::of(messages),
+        in_flight: in_flight(messages),
         thinking_from: match limits.grouping {
             Grouping::Chat => messages.len(),
             Grouping::Anthropic => round,
@@ -50,7 +50,9 @@ pub(super) fn check(
 struct GroupingCheck<'a> {
     messages: &'a [MessageView<'a>],
     account: &'a Account<'a>,
-    pairs: Pairs,
+    pairs: ToolPairs,
+    /// The message whose calls still lack results because the agent is running them.
+    in_flight: Option<usize>,
     /// The position from which thinking may not be separated from what follows it.
     thinking_from: usize,
     /// The position from which a message with thinking may not be shortened, not even its text
@@ -66,11 +68,11 @@ impl GroupingCheck<'_> {
     /// Checks that calls in flight, and the results of the same batch that have arrived, are
     /// kept unchanged. The agent will add the other results to them.
     fn check_in_flight(&self) -> Result<(), Violation> {
-        let Some(call) = self.pairs.in_flight else {
+        let Some(call) = self.in_flight else {
             return Ok(());
         };
         let touched = (call..self.messages.len())
-            .filter(|at| *at == call || self.pairs.call_of[*at] == Some(call))
+            .filter(|at| *at == call || self.pairs.call_of(*at) == Some(call))
             .find(|at| self.account.dispositions[*at] != Disposition::Kept);
         match touched {
             Some(at) => Err(Violation::InFlight {
@@ -95,7 +97,10 @@ impl GroupingCheck<'_> {
                         });
                     }
                 }
-                if let Some(call) = self.pairs.call_of[at].filter(|call| !self.account.stays(*call))
+                if let Some(call) = self
+                    .pairs
+                    .call_of(at)
+                    .filter(|call| !self.account.stays(*call))
                 {
                     return Err(Violation::ResultWithoutCall {
                         result: message.id(),
@@ -169,7 +174,7 @@ impl GroupingCheck<'_> {
                     }
                     if !self.messages[at].tool_calls().is_empty() {
                         answering = Some(at);
-                    } else if self.pairs.call_of[at] != answering {
+                    } else if self.pairs.call_of(at) != answering {
                         answering = None;
                     }
                 }
@@ -196,7 +201,7 @@ impl GroupingCheck<'_> {
                         });
                     };
                     // The real result is still to come and would then be a second one.
-                    if self.pairs.in_flight == Some(at) {
+                    if self.in_flight == Some(at) {
                         return Err(Violation::InFlight { id: call, call });
                     }
                     if answer.is_some() || !stubbed.insert((at, index)) {
@@ -219,7 +224,7 @@ impl GroupingCheck<'_> {
     fn group_ends(&self) -> Vec<usize> {
         let mut ends: Vec<usize> = (0..self.messages.len()).collect();
         for at in 0..self.messages.len() {
-            if let Some(call) = self.pairs.call_of[at].filter(|_| self.account.stays(at)) {
+            if let Some(call) = self.pairs.call_of(at).filter(|_| self.account.stays(at)) {
                 ends[call] = at;
             }
             if let Some(next) = self
@@ -231,8 +236,8 @@ impl GroupingCheck<'_> {
         }
         // Results that are still to come must directly follow their call, so the group extends
         // to the end.
-        if let Some(call) = self.pairs.in_flight
-            && (call + 1..ends.len()).all(|at| self.pairs.call_of[at] == Some(call))
+        if let Some(call) = self.in_flight
+            && (call + 1..ends.len()).all(|at| self.pairs.call_of(at) == Some(call))
         {
             ends[call] = self.messages.len();
         }

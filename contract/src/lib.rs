@@ -18,7 +18,6 @@
 
 mod account;
 mod grouping;
-mod pairs;
 mod pins;
 mod size;
 #[cfg(test)]

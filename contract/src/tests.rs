@@ -2,7 +2,8 @@
 
 use contexture_engine_api::{
     CLEARED_TOOL_OUTPUT, Entry, MessageId, MessageKind, Replacement, SHORTENED_MARK,
-    SUMMARY_END_MARK, SUMMARY_MARK, ShortArguments, ToolCallView, safe_cut, safe_cut_after,
+    SUMMARY_END_MARK, SUMMARY_MARK, ShortArguments, ToolCallView, ToolPairs, safe_cut,
+    safe_cut_after,
 };
 use proptest::prelude::*;
 
@@ -886,7 +887,7 @@ proptest! {
                 }
             }
 
-            let pairs = pairs::Pairs::of(messages);
+            let pairs = ToolPairs::of(messages);
             let position = |entry: &Entry| match entry {
                 Entry::Keep(id) => Some(*id),
                 Entry::Replace(new) => Some(new.id),
@@ -954,11 +955,11 @@ proptest! {
     #[test]
     fn what_the_interfaces_cuts_allow_the_contract_allows(steps in steps(), cut in 0_usize..120) {
         on_transcript(&steps, |messages| {
-            let pairs = pairs::Pairs::of(messages);
+            let pairs = ToolPairs::of(messages);
             for cut in [safe_cut(messages, cut), safe_cut_after(messages, cut)] {
-                for (at, call) in pairs.call_of.iter().enumerate() {
-                    if let Some(call) = call {
-                        prop_assert!((*call < cut) == (at < cut), "{call} and {at} at {cut}");
+                for at in 0..messages.len() {
+                    if let Some(call) = pairs.call_of(at) {
+                        prop_assert!((call < cut) == (at < cut), "{call} and {at} at {cut}");
                     }
                 }
             }

@@ -7,8 +7,10 @@
 //!
 //! [`tool_groups`] lists the spans that must stay together. [`whole_groups`] adds the messages that
 //! hold only thinking, which some providers accept only together with the next message.
-//! [`in_flight`] finds the call whose results have not arrived yet. All functions take the messages
-//! of the whole window, in order.
+//! [`in_flight`] finds the call whose results have not arrived yet, and [`ToolPairs`] says which
+//! result answers which call. All functions take the messages of the whole window, in order.
+
+use std::collections::{HashMap, VecDeque};
 
 use crate::message::MessageView;
 
@@ -58,19 +60,16 @@ pub fn safe_cut_after(messages: &[MessageView<'_>], index: usize) -> usize {
 /// last result of these calls. If a result arrives so late that two spans would overlap, they are
 /// joined. The spans are disjoint and in order.
 pub fn tool_groups(messages: &[MessageView<'_>]) -> Vec<std::ops::Range<usize>> {
-    let mut open: std::collections::HashMap<&str, usize> = std::collections::HashMap::new();
+    let pairs = ToolPairs::of(messages);
     let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
     for (at, message) in messages.iter().enumerate() {
-        for call in message.tool_calls() {
-            open.insert(call.id(), at);
-        }
         // A call without a result yet is a span of its own, so that a later result can extend it.
         if !message.tool_calls().is_empty() {
             groups.push(at..at + 1);
         }
-        if let Some(start) = message.tool_call_id().and_then(|id| open.get(id)) {
+        if let Some(start) = pairs.call_of(at) {
             // Everything since the call belongs to the span, later groups included.
-            while groups.last().is_some_and(|group| group.start > *start) {
+            while groups.last().is_some_and(|group| group.start > start) {
                 groups.pop();
             }
             if let Some(group) = groups.last_mut() {
@@ -131,4 +130,70 @@ pub fn in_flight(messages: &[MessageView<'_>]) -> Option<usize> {
     let calls = messages[last].tool_calls();
     let waits = calls.iter().any(|call| !is_answered(call.id()));
     waits.then_some(last)
+}
+
+/// The tool calls and results of a window, paired by position, because models use the ids of calls
+/// again. A result belongs to the nearest message before it that calls with its id, and within that
+/// message to the first such call without a result. Calls and results may be alone.
+#[derive(Debug)]
+pub struct ToolPairs {
+    call_of: Vec<Option<usize>>,
+    /// For each call of the window, the index of the message that answers it.
+    answers: Vec<Option<usize>>,
+    /// For each message, the index of its first call in `answers`. If it has no calls, it is the
+    /// index of the next call. One more entry marks the end.
+    calls_from: Vec<usize>,
+}
+
+impl ToolPairs {
+    /// Pairs the calls and results of these messages.
+    pub fn of(messages: &[MessageView<'_>]) -> Self {
+        // The latest message that calls with an id, and its calls that still wait for a result.
+        let mut open: HashMap<&str, (usize, VecDeque<usize>)> = HashMap::new();
+        let mut call_of = vec![None; messages.len()];
+        let mut answers: Vec<Option<usize>> = Vec::new();
+        let mut calls_from = Vec::with_capacity(messages.len() + 1);
+        for (at, message) in messages.iter().enumerate() {
+            calls_from.push(answers.len());
+            for call in message.tool_calls() {
+                let (caller, waiting) = open.entry(call.id()).or_default();
+                // If the message uses the id again, the calls of the earlier one can no longer get
+                // a result.
+                if *caller != at {
+                    *caller = at;
+                    waiting.clear();
+                }
+                waiting.push_back(answers.len());
+                answers.push(None);
+            }
+            let called = message.tool_call_id().and_then(|id| open.get_mut(id));
+            if let Some((caller, waiting)) = called {
+                call_of[at] = Some(*caller);
+                if let Some(call) = waiting.pop_front() {
+                    answers[call] = Some(at);
+                }
+            }
+        }
+        calls_from.push(answers.len());
+        Self {
+            call_of,
+            answers,
+            calls_from,
+        }
+    }
+
+    /// Returns the index of the message with the call that the message at `at` answers. `None` if
+    /// that message is no result, if its call is missing, or if `at` is out of range.
+    pub fn call_of(&self, at: usize) -> Option<usize> {
+        self.call_of.get(at).copied().flatten()
+    }
+
+    /// Returns the index of the message that answers each call of the message at `at`, in the order
+    /// of the calls. `None` for a call without a result. Empty if `at` is out of range.
+    pub fn answers(&self, at: usize) -> &[Option<usize>] {
+        match self.calls_from.get(at..) {
+            Some([from, to, ..]) => &self.answers[*from..*to],
+            _ => &[],
+        }
+    }
 }

@@ -185,9 +185,10 @@ impl Host {
         Arc::clone(&lock(&self.engines))
     }
 
-    /// Checks whether plugins were installed, built or removed, and returns true if so. Sessions
-    /// that are opened from now on then use the new plugins with the same configuration as before.
-    /// Opening a session calls this, so a program rarely has to.
+    /// Checks whether plugins were installed, built or removed. If so, sessions that are opened from
+    /// now on use the new plugins with the same configuration as before, and the result is true.
+    /// Nothing changes if the configuration was read again meanwhile, because that looked at the
+    /// plugins as well. Opening a session calls this, so a program rarely has to.
     pub fn look_at_plugins(&self) -> bool {
         let engines = self.engines();
         if !engines.has_other_plugins() {
@@ -195,11 +196,17 @@ impl Host {
         }
         match Engines::new(engines.loaded().clone(), engines.client().clone()) {
             Ok(again) => {
+                let mut current = lock(&self.engines);
+                // These are the engines of another configuration, if it was read again meanwhile.
+                if !Arc::ptr_eq(&current, &engines) {
+                    return false;
+                }
+                *current = again;
+                // The old engines are dropped after the lock is released, as in `reload`.
+                drop(current);
                 tracing::info!(
                     "the plugins changed: sessions that are opened from now on use the new ones"
                 );
-                // Swapped under the lock, and dropped after it, as in `reload`.
-                let _old = std::mem::replace(&mut *lock(&self.engines), again);
                 true
             }
             Err(error) => {

@@ -1,8 +1,10 @@
 //! A configuration that is read again while sessions are open.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+use std::cell::Cell;
 use std::fs;
 use std::io::Write;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use contexture::config::ConfigError;
@@ -14,6 +16,11 @@ use contexture_engine_api::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+thread_local! {
+    /// What happens while engines are searched for the next time.
+    static WHILE_SEARCHED: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
+}
+
 /// Keeps the last messages.
 struct Newest(usize);
 
@@ -21,6 +28,9 @@ register_engine!("newest", Newest);
 
 impl StandaloneEngine for Newest {
     fn about(_host: &HostInfo) -> About {
+        if let Some(happens) = WHILE_SEARCHED.take() {
+            happens();
+        }
         let settings = json!({"properties": {"keep": {"type": "integer", "minimum": 1}}});
         About::default().settings(Some(settings))
     }
@@ -184,6 +194,22 @@ fn a_known_session_goes_on_with_its_own_engine() {
         taken_over.take_warnings(),
         ["the engine `compressor` takes over the session `s` from `newest`"]
     );
+}
+
+#[test]
+fn a_configuration_that_is_read_while_plugins_are_searched_stays_in_force() {
+    let agent = Rc::new(Agent::new("context: {engine: compressor}\n"));
+    let plugin = agent.home.path().join("plugins/context_engine/new");
+    fs::create_dir_all(&plugin).unwrap();
+    fs::write(plugin.join("plugin.yaml"), "").unwrap();
+    let reloads = Rc::clone(&agent);
+    WHILE_SEARCHED.set(Some(Box::new(move || {
+        reloads.configure("context: {engine: newest}\n");
+        reloads.host.reload().unwrap();
+    })));
+    agent.host.look_at_plugins();
+    assert!(WHILE_SEARCHED.take().is_none(), "the plugins changed");
+    assert_eq!(agent.open("s").engine().name(), "newest");
 }
 
 #[test]

@@ -8,15 +8,17 @@ use std::collections::HashSet;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use contexture::formats::Format;
 use contexture::session::{
     AgentWindow, BodyMessage, Record, Relation, Session, SessionOptions, Turn, TurnOptions,
 };
 use contexture_engine_api::{
-    Committed, Compaction, CompressRequest, ContextEngine, Decision, Delivery, EngineError, Entry,
-    MessageId, MessageView, OpenRequest, Outcome, StandaloneEngine, WindowState, register_engine,
-    safe_cut,
+    Committed, Compaction, CompressRequest, ContextEngine, Decision, Delivery, EngineError,
+    EngineFactory, Entry, FactoryRequest, MessageId, MessageView, OpenRequest, Outcome,
+    StandaloneEngine, WindowState, register_engine, safe_cut,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -59,6 +61,25 @@ impl Default for Settings {
 }
 
 register_engine!("recorder", Recorder);
+
+/// Opens recorders, and takes its time to be created.
+struct SlowFactory;
+
+static SLOW_FACTORIES: AtomicUsize = AtomicUsize::new(0);
+
+impl EngineFactory for SlowFactory {
+    fn create(_request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
+        SLOW_FACTORIES.fetch_add(1, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(200));
+        Ok(Self)
+    }
+
+    fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
+        Ok(Box::new(Recorder::open(request)?))
+    }
+}
+
+register_engine!("slow-factory", factory SlowFactory);
 
 impl Recorder {
     fn note(&self, what: &str) {
@@ -798,6 +819,19 @@ fn a_damaged_or_newer_store_is_refused_with_the_way_out() {
         error.contains("version 99") && error.contains("newer"),
         "{error}"
     );
+}
+
+#[test]
+fn sessions_that_open_at_once_share_one_factory() {
+    let home = tempfile::tempdir().unwrap();
+    let host = contexture::Host::open(&contexture::HostOptions::in_home(home.path())).unwrap();
+    std::thread::scope(|scope| {
+        for id in ["one", "other"] {
+            let session = host.session(id).engine("slow-factory");
+            scope.spawn(move || session.open().unwrap());
+        }
+    });
+    assert_eq!(SLOW_FACTORIES.load(Ordering::Relaxed), 1);
 }
 
 /// What a client does between two requests.

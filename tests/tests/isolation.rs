@@ -159,6 +159,41 @@ fn a_session_that_cannot_be_opened_leaves_the_process_to_others() {
 }
 
 #[test]
+fn sessions_that_open_at_once_share_one_process() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::new();
+    let (program, starts) = (home.path().join("slow"), home.path().join("starts"));
+    // Notes each start, and takes long enough for both sessions to wait for it.
+    let script = format!(
+        "#!/bin/sh\necho >> '{}'\nsleep 0.5\nexec '{}' \"$@\"\n",
+        starts.display(),
+        built_plugins().join("contexture-engine-host").display()
+    );
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    home.misbehave(
+        "",
+        &format!(
+            "  isolation: process\n  engine_host: {}\n",
+            program.display()
+        ),
+    );
+    let engines = engines(&home);
+    let opened = std::thread::scope(|scope| {
+        ["one", "other"]
+            .map(|id| {
+                let (engines, home) = (&engines, &home);
+                scope.spawn(move || Living::under(engines, home, id))
+            })
+            .map(|thread| thread.join().unwrap())
+    });
+    for living in opened {
+        assert!(!living.session.engine().is_stalled());
+    }
+    assert_eq!(std::fs::read_to_string(starts).unwrap().lines().count(), 1);
+}
+
+#[test]
 fn an_engine_that_cannot_be_isolated_does_not_run_at_all() {
     let home = Home::new();
     home.install("plugins/context_engine/keep-tail", "keep-tail");

@@ -48,7 +48,8 @@ enum Said {
     System(Content),
     User(Content),
     Assistant(Content),
-    Calls(Content, Vec<usize>),
+    /// By this role. Most formats do not stop a user's message from calling tools.
+    Calls(&'static str, Content, Vec<usize>),
     Result(usize, Content),
 }
 
@@ -74,7 +75,9 @@ fn said() -> impl Strategy<Value = Said> {
         3 => content().prop_map(Said::User),
         3 => content().prop_map(Said::Assistant),
         3 => (content(), proptest::collection::vec(0..6_usize, 1..4))
-            .prop_map(|(content, ids)| Said::Calls(content, ids)),
+            .prop_map(|(content, ids)| Said::Calls("assistant", content, ids)),
+        1 => (content(), proptest::collection::vec(0..6_usize, 1..4))
+            .prop_map(|(content, ids)| Said::Calls("user", content, ids)),
         4 => (0..6_usize, content()).prop_map(|(id, content)| Said::Result(id, content)),
     ]
 }
@@ -89,7 +92,7 @@ fn talk() -> impl Strategy<Value = Vec<Said>> {
         1 => many(content().prop_map(Said::User).boxed()),
         1 => many(content().prop_map(Said::Assistant).boxed()),
         1 => many(
-            (content(), 0..6_usize).prop_map(|(content, id)| Said::Calls(content, vec![id])).boxed(),
+            (content(), 0..6_usize).prop_map(|(content, id)| Said::Calls("assistant", content, vec![id])).boxed(),
         ),
     ]
 }
@@ -127,8 +130,8 @@ fn chat_message(said: &Said) -> Value {
         Said::System(content) => message("system", *content),
         Said::User(content) => message("user", *content),
         Said::Assistant(content) => message("assistant", *content),
-        Said::Calls(content, ids) => {
-            let mut calls = message("assistant", *content);
+        Said::Calls(role, content, ids) => {
+            let mut calls = message(role, *content);
             let call = |id: &usize| {
                 let function = json!({"name": "read", "arguments": "{\"path\": \"a\"}"});
                 json!({"id": format!("call_{id}"), "type": "function", "function": function})
@@ -147,8 +150,8 @@ fn chat_message(said: &Said) -> Value {
 /// A message of Anthropic's.
 fn anthropic_message(said: &Said) -> Value {
     match said {
-        Said::Calls(content, ids) => {
-            let mut calls = message("assistant", *content);
+        Said::Calls(role, content, ids) => {
+            let mut calls = message(role, *content);
             let mut parts = match calls["content"].take() {
                 Value::Array(parts) => parts,
                 Value::String(text) => vec![json!({"type": "text", "text": text})],
@@ -184,13 +187,10 @@ fn items(said: &Said) -> Vec<Value> {
         Said::System(content) => vec![message("developer", *content)],
         Said::User(content) => vec![message("user", *content)],
         Said::Assistant(content) => vec![message("assistant", *content)],
-        Said::Calls(content, ids) => {
+        Said::Calls(role, content, ids) => {
             let call = |id: &usize| json!({"type": "function_call", "call_id": format!("call_{id}"), "name": "read", "arguments": "{}"});
             let calls = ids.iter().map(call);
-            [message("assistant", *content)]
-                .into_iter()
-                .chain(calls)
-                .collect()
+            [message(role, *content)].into_iter().chain(calls).collect()
         }
         Said::Result(id, content) => {
             let mut item = json!({"type": "function_call_output", "call_id": format!("call_{id}")});
@@ -205,7 +205,8 @@ fn gemini_content(said: &Said) -> Value {
     let (role, content) = match said {
         Said::System(content) => ("system", *content),
         Said::User(content) => ("user", *content),
-        Said::Assistant(content) | Said::Calls(content, _) => ("model", *content),
+        Said::Calls("user", content, _) => ("user", *content),
+        Said::Assistant(content) | Said::Calls(_, content, _) => ("model", *content),
         Said::Result(..) => ("function", Content::Absent),
     };
     let mut parts = match message(role, content)["content"].take() {
@@ -223,7 +224,7 @@ fn gemini_content(said: &Said) -> Value {
         function
     };
     match said {
-        Said::Calls(_, ids) => parts.extend(ids.iter().map(|id| {
+        Said::Calls(_, _, ids) => parts.extend(ids.iter().map(|id| {
             let call = with_id(json!({"name": "read", "args": {"path": "a"}}), *id);
             json!({"functionCall": call})
         })),
@@ -412,6 +413,30 @@ fn a_system_message_is_not_all_that_stays() {
                     Ok(()),
                     "{format:?}, {engine}, {result} and {system} words"
                 );
+            }
+        }
+    }
+}
+
+#[test]
+fn calls_of_a_user_in_flight_stay() {
+    let home = Home::new();
+    home.configure(CONFIG);
+    let engines = engines(&home);
+    let (_home, stage) = stage();
+    let mut talk: Vec<_> = (0..4)
+        .flat_map(|_| {
+            let words = Content::Words(200);
+            [Said::User(words), Said::Assistant(words)]
+        })
+        .collect();
+    talk.push(Said::Calls("user", Content::Words(20), vec![0]));
+    for engine in ENGINES {
+        for format in [Format::OpenAiChat, Format::Anthropic] {
+            let document = document(format, &talk);
+            for conversation in formats::read(document, Some(format)).unwrap() {
+                let held = played(&engines, &stage, engine, &Arc::new(conversation));
+                assert_eq!(held, Ok(()), "{format:?}, {engine}");
             }
         }
     }

@@ -9,10 +9,9 @@
 //! The summary is placed so that messages of the same role do not stand next to each other. How
 //! much is protected is decided in `plan`.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
-use contexture_engine_api::{MessageKind, MessageView};
+use contexture_engine_api::{MessageKind, MessageView, ToolPairs, in_flight};
 use contexture_summaries::{Groups, is_answer, tail_within};
 
 use crate::settings::PROTECT_FIRST_N;
@@ -25,13 +24,8 @@ pub(crate) const MIN_TAIL: usize = 3;
 pub(crate) struct Outline<'m, 'a> {
     pub(crate) messages: &'m [MessageView<'a>],
     pub(crate) tokens: Vec<u64>,
-    /// For each message, the index of the message with its call if it is a tool result and the call
-    /// is known.
-    pub(crate) call_of: Vec<Option<usize>>,
-    /// Calls without a result that are not in flight: the index of the message, and the index of
-    /// the call in it. Sorted.
-    pub(crate) unanswered: Vec<(usize, usize)>,
-    /// The last assistant message and everything after it, if one of its calls has no result yet.
+    pub(crate) pairs: ToolPairs,
+    /// The message whose calls are in flight, and everything after it.
     pub(crate) in_flight: Option<Range<usize>>,
     pub(crate) last_user: Option<usize>,
     /// The last assistant message with text that is not a summary.
@@ -66,50 +60,14 @@ pub(crate) struct Protection {
 }
 
 impl<'m, 'a> Outline<'m, 'a> {
-    /// Reads the messages in one pass. If a call id occurs twice, a result belongs to the latest
-    /// message that uses it.
+    /// Reads the messages.
     pub(crate) fn of(messages: &'m [MessageView<'a>]) -> Self {
-        let mut call_of = vec![None; messages.len()];
-        let mut open: HashMap<&str, OpenCalls> = HashMap::new();
-        let mut unanswered = Vec::new();
-        for (at, message) in messages.iter().enumerate() {
-            for (index, call) in message.tool_calls().iter().enumerate() {
-                let calls = open.entry(call.id()).or_insert_with(|| OpenCalls::at(at));
-                if calls.message != at {
-                    // The id is used again. A result that arrives from here on answers the newer
-                    // calls, so the earlier ones stay unanswered.
-                    unanswered.extend(calls.waiting.drain(..).map(|index| (calls.message, index)));
-                    calls.message = at;
-                }
-                calls.waiting.push(index);
-            }
-            if let Some(calls) = message.tool_call_id().and_then(|id| open.get_mut(id)) {
-                call_of[at] = Some(calls.message);
-                // Several calls of one message may share an id. Their results arrive in the same
-                // order.
-                if !calls.waiting.is_empty() {
-                    calls.waiting.remove(0);
-                }
-            }
-        }
-        for calls in open.into_values() {
-            unanswered.extend(calls.waiting.iter().map(|index| (calls.message, *index)));
-        }
-
         let last_assistant = (messages.iter()).rposition(|message| message.role() == "assistant");
-        let in_flight = last_assistant
-            .filter(|at| unanswered.iter().any(|(message, _)| message == at))
-            .map(|at| at..messages.len());
-        // A call in flight still gets its result, so it must not get a stub.
-        unanswered.retain(|(message, _)| Some(*message) != in_flight.as_ref().map(|r| r.start));
-        unanswered.sort_unstable();
-
         let mut outline = Self {
             messages,
             tokens: messages.iter().map(MessageView::tokens).collect(),
-            call_of,
-            unanswered,
-            in_flight,
+            pairs: ToolPairs::of(messages),
+            in_flight: in_flight(messages).map(|at| at..messages.len()),
             last_user: messages.iter().rposition(MessageView::is_real_user),
             last_answer: messages.iter().rposition(is_answer),
             last_turn: messages.len(),
@@ -124,12 +82,22 @@ impl<'m, 'a> Outline<'m, 'a> {
     /// The message with the call of the tool result at `at`, or `None` if the call is unknown or
     /// the message is no result.
     pub(crate) fn caller(&self, at: usize) -> Option<&'m MessageView<'a>> {
-        self.call_of[at].map(|call| &self.messages[call])
+        self.pairs.call_of(at).map(|call| &self.messages[call])
+    }
+
+    /// Returns the indices of the message's calls that have no result and will get none. A call in
+    /// flight still gets its result.
+    pub(crate) fn unanswered(&self, at: usize) -> impl Iterator<Item = usize> {
+        let waits = (self.in_flight.as_ref()).is_some_and(|in_flight| in_flight.start == at);
+        let calls = self.pairs.answers(at).iter().enumerate();
+        calls
+            .filter(move |(_, answer)| answer.is_none() && !waits)
+            .map(|(index, _)| index)
     }
 
     /// Whether the message is a tool result whose call does not stand anywhere before it.
     pub(crate) fn is_orphan(&self, at: usize) -> bool {
-        self.messages[at].role() == "tool" && self.call_of[at].is_none()
+        self.messages[at].role() == "tool" && self.pairs.call_of(at).is_none()
     }
 
     pub(crate) fn was_compacted(&self) -> bool {
@@ -252,21 +220,5 @@ impl Split {
 
     pub(crate) fn middle(&self) -> impl Iterator<Item = usize> + '_ {
         (self.head..self.tail).filter(|at| !self.keeps(*at))
-    }
-}
-
-/// The calls with one id that wait for a result: the latest message that uses the id, and the
-/// indices of its waiting calls.
-struct OpenCalls {
-    message: usize,
-    waiting: Vec<usize>,
-}
-
-impl OpenCalls {
-    fn at(message: usize) -> Self {
-        Self {
-            message,
-            waiting: Vec::new(),
-        }
     }
 }

@@ -38,7 +38,7 @@ impl<'m, 'a> Covered<'m, 'a> {
         // says what the result was.
         for (at, _) in replaced {
             taken.push(*at);
-            taken.extend(outline.call_of[*at]);
+            taken.extend(outline.pairs.call_of(*at));
         }
         taken.sort_unstable();
         taken.dedup();

@@ -63,14 +63,8 @@ pub(crate) fn entries(
             )),
             None => entries.push(Entry::Keep(message.id())),
         }
-        // `unanswered` is sorted by message, so the stubs for this message's calls are next to each
-        // other.
-        let from = outline.unanswered.partition_point(|(call, _)| *call < at);
-        for (_, index) in outline.unanswered[from..]
-            .iter()
-            .take_while(|(call, _)| *call == at)
-        {
-            entries.push(Entry::stub(message.id(), *index, MISSING_RESULT.to_owned()));
+        for index in outline.unanswered(at) {
+            entries.push(Entry::stub(message.id(), index, MISSING_RESULT.to_owned()));
         }
     }
     entries

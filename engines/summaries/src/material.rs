@@ -8,11 +8,10 @@
 //! pieces over several calls. The limits below are the characters that are kept of each kind of
 //! text.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use contexture_digest::shorten_arguments;
-use contexture_engine_api::{MessageView, tool_groups};
+use contexture_engine_api::{MessageView, ToolPairs, tool_groups};
 use contexture_secrets::mask_secrets;
 
 use crate::excerpt::{ARGUMENT_MARK, asks_the_user, excerpt, tool_of};
@@ -27,7 +26,7 @@ const ARGUMENT_CHARS: usize = 1_200;
 /// one piece, and messages without text or calls give none.
 pub fn material(messages: &[MessageView<'_>]) -> Vec<String> {
     let mut groups = tool_groups(messages).into_iter().peekable();
-    let mut callers: HashMap<&str, &MessageView<'_>> = HashMap::new();
+    let pairs = ToolPairs::of(messages);
     let mut pieces = Vec::new();
     let mut at = 0;
     while at < messages.len() {
@@ -35,10 +34,9 @@ pub fn material(messages: &[MessageView<'_>]) -> Vec<String> {
             .next_if(|group| group.start <= at)
             .map_or(at + 1, |group| group.end.max(at + 1));
         let mut piece = String::new();
-        for message in &messages[at..end] {
-            let caller = message.tool_call_id().and_then(|id| callers.get(id));
-            render(message, caller.copied(), &mut piece);
-            callers.extend(message.tool_calls().iter().map(|call| (call.id(), message)));
+        for (at, message) in (at..).zip(&messages[at..end]) {
+            let caller = pairs.call_of(at).map(|call| &messages[call]);
+            render(message, caller, &mut piece);
         }
         if !piece.is_empty() {
             pieces.push(piece);

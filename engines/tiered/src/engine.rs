@@ -10,13 +10,13 @@
 mod restoring;
 mod summarising;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use contexture_engine_api::{
     About, BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Decision,
     Delivery, EngineError, Entry, HostInfo, MessageId, MessageKind, MessageView, ModelAnswer,
     ModelFailure, OpenRequest, Outcome, Replacement, Services, StandaloneEngine, ToolCall,
-    ToolSpec, WindowState, grouped, in_flight, roomy, thinking_leads_to,
+    ToolPairs, ToolSpec, WindowState, grouped, in_flight, roomy, thinking_leads_to,
 };
 use contexture_summaries::{
     Headroom, SEAL_TOKENS, Sizes, SummaryCycle, WrittenSummary, keep_rules,
@@ -374,7 +374,7 @@ impl<S: Steps> Tiered<S> {
         messages: &[MessageView<'_>],
         keep: usize,
     ) -> BTreeMap<MessageId, (Replacement, u64)> {
-        let mut callers: HashMap<&str, usize> = HashMap::new();
+        let pairs = ToolPairs::of(messages);
         let question = messages.iter().rposition(MessageView::is_real_user);
         let waits_from = in_flight(messages).unwrap_or(messages.len());
         let old = messages.len().saturating_sub(keep).min(waits_from);
@@ -389,9 +389,6 @@ impl<S: Steps> Tiered<S> {
             |message: &MessageView<'_>| message.text().lines().next().map(str::to_owned);
         let mut shown: HashSet<String> = shown.filter_map(first_line).collect();
         for (at, message) in messages[..old].iter().enumerate() {
-            for call in message.tool_calls() {
-                callers.insert(call.id(), at);
-            }
             let is_old = message.kind() == MessageKind::Original
                 && question != Some(at)
                 && !self.restored.contains(&message.id())
@@ -399,8 +396,7 @@ impl<S: Steps> Tiered<S> {
             if !is_old {
                 continue;
             }
-            let caller = message.tool_call_id().and_then(|id| callers.get(id));
-            let caller = caller.map(|at| &messages[*at]);
+            let caller = pairs.call_of(at).map(|call| &messages[call]);
             let event = Event::new(message, caller, &self.services);
             let Some(mut form) = self.steps.compact_event(&event) else {
                 continue;

@@ -84,7 +84,7 @@ impl Micro<'_, '_, '_> {
     /// is too large. Protected tools are left alone.
     fn result(&self, at: usize, message: &MessageView<'_>) -> Option<String> {
         let tool = tool_of(message, self.outline.caller(at));
-        let round = self.outline.call_of[at].unwrap_or(at);
+        let round = self.outline.pairs.call_of(at).unwrap_or(at);
         let text = message.text();
         if self.settings.protects(tool) {
             return None;

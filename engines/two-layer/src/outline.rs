@@ -7,16 +7,16 @@
 //! is a range of messages that must stay together. All positions are indices into the messages of
 //! the request.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
-use contexture_engine_api::{MessageKind, MessageView, in_flight, thinking_leads_to, whole_groups};
+use contexture_engine_api::{
+    MessageKind, MessageView, ToolPairs, in_flight, thinking_leads_to, whole_groups,
+};
 
-/// A conversation, read once. `call_of` holds the position of the call for each tool result, and
-/// `waits_from` the position from which results are still to come.
+/// A conversation, read once. `waits_from` is the position from which results are still to come.
 pub(crate) struct Outline<'m, 'a> {
     pub(crate) messages: &'m [MessageView<'a>],
-    pub(crate) call_of: Vec<Option<usize>>,
+    pub(crate) pairs: ToolPairs,
     /// The user's last message, which no layer shortens or summarises.
     pub(crate) question: Option<usize>,
     pub(crate) waits_from: usize,
@@ -27,15 +27,6 @@ pub(crate) struct Outline<'m, 'a> {
 
 impl<'m, 'a> Outline<'m, 'a> {
     pub(crate) fn of(messages: &'m [MessageView<'a>]) -> Self {
-        let mut callers: HashMap<&str, usize> = HashMap::new();
-        let mut call_of = vec![None; messages.len()];
-        for (at, message) in messages.iter().enumerate() {
-            for call in message.tool_calls() {
-                callers.insert(call.id(), at);
-            }
-            // An id may occur twice. The result belongs to the latest call before it.
-            call_of[at] = (message.tool_call_id()).and_then(|id| callers.get(id).copied());
-        }
         let mut units: Vec<Range<usize>> = Vec::new();
         for group in whole_groups(messages) {
             let before = units.last().map_or(0, |unit| unit.end);
@@ -46,7 +37,7 @@ impl<'m, 'a> Outline<'m, 'a> {
         units.extend((before..messages.len()).map(|at| at..at + 1));
         Self {
             messages,
-            call_of,
+            pairs: ToolPairs::of(messages),
             question: messages.iter().rposition(MessageView::is_real_user),
             waits_from: in_flight(messages).unwrap_or(messages.len()),
             units,
@@ -55,7 +46,7 @@ impl<'m, 'a> Outline<'m, 'a> {
 
     /// Returns the message with the call that this tool result answers, or `None` if it is unknown.
     pub(crate) fn caller(&self, at: usize) -> Option<&'m MessageView<'a>> {
-        self.call_of[at].map(|call| &self.messages[call])
+        self.pairs.call_of(at).map(|call| &self.messages[call])
     }
 
     /// Returns the position at which the newest `keep` rounds of tool calls begin. A round is a
@@ -66,10 +57,10 @@ impl<'m, 'a> Outline<'m, 'a> {
             if message.role() != "tool" {
                 continue;
             }
-            let begin = self.call_of[at].unwrap_or(at);
+            let begin = self.pairs.call_of(at).unwrap_or(at);
             // A result without its call belongs to the same round as the result before it.
             let is_new =
-                self.call_of[at].is_some() || self.messages[at - at.min(1)].role() != "tool";
+                self.pairs.call_of(at).is_some() || self.messages[at - at.min(1)].role() != "tool";
             if is_new && begins.last() != Some(&begin) {
                 begins.push(begin);
             }

@@ -57,15 +57,15 @@ pub(crate) fn notice<'f>(
     text
 }
 
-/// Whether a notice is due after the last message. It is due after a message of the user, and after
-/// tool results if no call waits for its result.
+/// Whether a notice is due after the last message. It is due after a message of the user without
+/// calls, and after tool results if no call waits for its result.
 pub(crate) fn is_due(last: Option<&MessageView<'_>>, in_flight: Option<usize>) -> bool {
     let Some(last) = last else {
         return false;
     };
     let is_said = matches!(last.kind(), MessageKind::Original | MessageKind::Replaced);
     match last.role() {
-        "user" => is_said,
+        "user" => is_said && last.tool_calls().is_empty(),
         "tool" => is_said && in_flight.is_none(),
         _ => false,
     }

@@ -6,15 +6,17 @@
 //! compaction removes them. How large the tail may be, and what happens if the plan leaves too
 //! much, is decided in `compacting`.
 
+use std::ops::Range;
+
 use contexture_engine_api::{MessageKind, MessageView};
 use contexture_summaries::Groups;
 
-/// The messages that stay: everything from `tail` on, and the user's last message if it stands
-/// before the tail. Both are positions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The messages that stay: everything from `tail` on, and the user's last message with its group if
+/// it stands before the tail. Both are positions.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) tail: usize,
-    pub(crate) user: Option<usize>,
+    pub(crate) user: Option<Range<usize>>,
 }
 
 impl Plan {
@@ -50,12 +52,14 @@ impl Plan {
         let user = messages.iter().rposition(MessageView::is_real_user);
         Self {
             tail,
-            user: user.filter(|user| *user < tail),
+            user: user
+                .filter(|user| *user < tail)
+                .map(|user| groups.whole(user)),
         }
     }
 
     pub(crate) fn keeps(&self, at: usize) -> bool {
-        at >= self.tail || self.user == Some(at)
+        at >= self.tail || self.user.as_ref().is_some_and(|user| user.contains(&at))
     }
 }
 
@@ -91,10 +95,10 @@ mod tests {
             said(7, "system", "[virtual files]").with_kind(MessageKind::Notice),
         ];
         let plan = Plan::of(&messages, in_flight(&messages), 0);
-        assert_eq!((plan.tail, plan.user), (3, Some(2)));
+        assert_eq!((plan.tail, plan.user), (3, Some(2..3)));
         assert_eq!(in_flight(&messages[..5]), Some(3));
         let plan = Plan::of(&messages[..5], Some(3), 0);
-        assert_eq!((plan.tail, plan.user), (3, Some(2)));
+        assert_eq!((plan.tail, plan.user), (3, Some(2..3)));
         assert_eq!(Plan::of(&messages[..3], None, 0).tail, 2);
         assert_eq!(Plan::of(&messages, None, 1_000).tail, 0);
     }

@@ -2,8 +2,9 @@
 //!
 //! A session needs one engine, and the configuration names it. This module turns the name into a
 //! running engine. It resolves the name in the [`catalog`](crate::catalog), checks the settings,
-//! loads the library into this process, has a separate process load it or starts a program, creates one factory per
-//! engine, and opens the engine for the session.
+//! loads the library into this process, has a separate process load it or starts a program, creates
+//! one factory per engine, and opens the engine for the session. `registry` knows the engines that
+//! need no loading, `loading` loads the others, and `opened` is the engine of one session.
 //!
 //! Read [`Engines`] first: it is built once per configuration and shared by all sessions.
 //! [`Engines::open`] returns an [`Opened`], which is what a session calls. If an engine cannot be
@@ -12,20 +13,22 @@
 //!
 //! Deadlines, panic guards and quarantine are left to [`supervision`](crate::supervision).
 
+mod loading;
+mod opened;
+mod registry;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
 
 use contexture_base::lock;
 use contexture_base::private::{narrow, narrow_folder};
 use contexture_compressor::Compressor;
 use contexture_config::{Config, Isolation, Loaded, OnFailure, Schema};
 use contexture_engine_api::{
-    About, ContextEngine, CurrentCompaction, EngineDefinition, EngineDescription, EngineError,
-    EngineFactory, FactoryRequest, LoadError, OpenRequest, Plugin, Services, StoreCommand, Usage,
-    WindowState, define_engine, end_watched, end_watched_after, linked_engines,
-    make_private_folder,
+    About, CurrentCompaction, EngineDefinition, EngineError, EngineFactory, FactoryRequest,
+    OpenRequest, Services, StoreCommand, WindowState, define_engine, make_private_folder,
 };
 use contexture_formats::prompt_cache::Pauses;
 use contexture_providers::ModelClient;
@@ -33,16 +36,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::HOST;
 use crate::catalog::{
-    BUILT_IN, Catalog, Choice, Library, Manifest, PluginFiles, RegisteredEngine, Resolution,
-    ResolveError, asks_of, resolve,
+    BUILT_IN, Catalog, Choice, Library, Manifest, PluginFiles, Resolution, ResolveError, resolve,
 };
 use crate::isolation::{Isolated, IsolatedFactory, Launch, find_program};
-use crate::stdio::{StdioFactory, StdioLaunch, StdioProcess};
-use crate::supervision::{
-    Budget, CallState, EngineProcess, Policy, Supervised, Supervisor, thrown,
-};
+use crate::stdio::{StdioFactory, StdioProcess};
+use crate::supervision::{CallState, EngineProcess, Policy, Supervisor};
 
+pub use self::loading::{LoadedPlugin, open_plugin};
+pub use self::opened::Opened;
+pub use self::registry::{NameTaken, catalog, register_context_engine, registered_engines};
 pub use crate::supervision::{CallError, EngineHealth, HealthState};
+
+pub(crate) use self::loading::load_plugin;
+
+use self::loading::{check_asks, launch_of, load, memory_of, not_loaded, watch_load};
+use self::registry::{about, listed, schema_of};
 
 /// Where the code of an engine comes from. Reports and logs print it in lower case.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -131,6 +139,20 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// Returns the engine's words if it refused a store command, because it derives nothing, or
+    /// nothing from this session. Such a refusal is not a failure.
+    pub fn refusal(&self) -> Option<&EngineError> {
+        match self {
+            Self::Call(CallError::Failed {
+                error: error @ (EngineError::InvalidInput(_) | EngineError::Unsupported(_)),
+                ..
+            }) => Some(error),
+            _ => None,
+        }
+    }
+}
+
 impl From<CallError> for OpenError {
     fn from(error: CallError) -> Self {
         match error {
@@ -146,40 +168,6 @@ impl From<CallError> for OpenError {
     }
 }
 
-/// Two registered engines have the same name. Names identify engines in the configuration and on
-/// disk, so neither of the two can be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "two engines are called `{name}`, one from {first} and one from {second}: names must be unique, so rename or \
-     remove one"
-)]
-#[non_exhaustive]
-pub struct NameTaken {
-    /// The name that both engines use. One of them has to be renamed or left out.
-    pub name: String,
-    /// Crate and version of the engine that was registered first.
-    pub first: String,
-    /// Crate and version of the engine that was registered second.
-    pub second: String,
-}
-
-/// Engines registered at run time. Engines registered at link time are not in this list.
-static REGISTERED: Mutex<Vec<EngineDefinition>> = Mutex::new(Vec::new());
-
-/// Registers an engine at run time, as `register_engine!` does at link time. Use it if an embedding
-/// program decides at startup which engines it offers. Nothing changes if the same engine, with the
-/// same owner and version, is registered already.
-///
-/// # Errors
-/// Returns [`NameTaken`] if a different engine has the name.
-pub fn register_context_engine(definition: EngineDefinition) -> Result<(), NameTaken> {
-    let mut all = registered_engines()?;
-    if add(&mut all, definition)? {
-        lock(&REGISTERED).push(definition);
-    }
-    Ok(())
-}
-
 static ENGINE_HOST_IN: OnceLock<PathBuf> = OnceLock::new();
 
 /// Sets the first folder that is searched for the program `contexture-engine-host`. A library that
@@ -190,101 +178,21 @@ pub fn look_for_engine_host_in(folder: PathBuf) {
     let _ = ENGINE_HOST_IN.set(folder);
 }
 
-/// Returns the engines registered in this process, at link time and at run time. An engine that is
-/// registered twice appears once.
-///
-/// # Errors
-/// Returns [`NameTaken`] if two different engines have the same name.
-pub fn registered_engines() -> Result<Vec<EngineDefinition>, NameTaken> {
-    let mut all = Vec::new();
-    // Referenced by name, because a linker drops a crate that nothing refers to, and its
-    // registration with it.
-    #[cfg(feature = "lcm")]
-    add(&mut all, contexture_lcm::DEFINITION)?;
-    for definition in linked_engines() {
-        add(&mut all, *definition)?;
-    }
-    for definition in lock(&REGISTERED).clone() {
-        add(&mut all, definition)?;
-    }
-    Ok(all)
-}
+/// A place for one shared value, empty until the value was made.
+type Slot<T> = Arc<Mutex<Option<Arc<T>>>>;
 
-/// Adds an engine to the list. Returns false if the same engine is in it already.
-///
-/// # Errors
-/// Returns [`NameTaken`] if a different engine in the list has the name.
-fn add(all: &mut Vec<EngineDefinition>, new: EngineDefinition) -> Result<bool, NameTaken> {
-    match all.iter().find(|other| other.name == new.name) {
-        None => {
-            all.push(new);
-            Ok(true)
-        }
-        Some(other) if same(other, &new) => Ok(false),
-        Some(other) => Err(name_taken(other, &new)),
+/// Returns the value in a slot, and makes it on first use. The slot stays locked meanwhile, so that
+/// two sessions that open at once do not both make one. An error leaves the slot empty.
+fn get_or_make<T: ?Sized, E>(
+    slot: &Slot<T>,
+    make: impl FnOnce() -> Result<Arc<T>, E>,
+) -> Result<Arc<T>, E> {
+    let mut slot = lock(slot);
+    match &*slot {
+        Some(value) => Ok(Arc::clone(value)),
+        None => Ok(Arc::clone(slot.insert(make()?))),
     }
 }
-
-/// Returns the engines that a configuration gives access to, without running any code of a plugin.
-/// Use it to list or check engines. To open one, create [`Engines`], which has its own catalog.
-///
-/// # Errors
-/// Returns [`NameTaken`] if two registered engines have the same name.
-pub fn catalog(loaded: &Loaded) -> Result<Catalog, NameTaken> {
-    let registered = registered_engines()?;
-    Ok(Catalog::scan(&loaded.plugin_dirs, listed(&registered)))
-}
-
-/// Converts registered engines to catalog entries. This asks each engine for its description, which
-/// is data and needs no factory.
-fn listed(registered: &[EngineDefinition]) -> Vec<RegisteredEngine> {
-    let registered = registered
-        .iter()
-        .map(|definition| (definition, about(definition)));
-    registered
-        .map(|(definition, about)| RegisteredEngine {
-            settings: schema_of(definition.name, &about),
-            declared_settings: (about.settings)
-                .and_then(|schema| schema.get("properties").cloned()),
-            name: definition.name.to_owned(),
-            version: definition.version.to_owned(),
-            description: definition.description.to_owned(),
-            owner: definition.owner.to_owned(),
-        })
-        .collect()
-}
-
-/// Returns what a linked engine declares about itself: its settings and its flags.
-fn about(definition: &EngineDefinition) -> About {
-    definition.describe(&HOST).about
-}
-
-/// Returns the schema of the settings that an engine declares. If it declares none, or the host
-/// cannot read its schema, every setting is valid. The second case is logged as a warning.
-fn schema_of(name: &str, about: &About) -> Schema {
-    let declared = about.settings.clone().unwrap_or(true.into());
-    Schema::parse(&declared).unwrap_or_else(|error| {
-        tracing::warn!("the settings of the engine `{name}` are not checked: {error}");
-        Schema::default()
-    })
-}
-
-/// Whether two definitions are the same engine registered twice. Their names are known to be equal.
-fn same(one: &EngineDefinition, other: &EngineDefinition) -> bool {
-    (one.owner, one.version) == (other.owner, other.version)
-}
-
-fn name_taken(first: &EngineDefinition, second: &EngineDefinition) -> NameTaken {
-    let owner =
-        |definition: &EngineDefinition| format!("{} {}", definition.owner, definition.version);
-    NameTaken {
-        name: first.name.to_owned(),
-        first: owner(first),
-        second: owner(second),
-    }
-}
-
-type Factory = Arc<dyn EngineFactory>;
 
 /// The engines that one configuration gives access to. Create it once and share it between all
 /// sessions: it holds the loaded plugins, their factories, the running engine processes and the
@@ -298,12 +206,12 @@ pub struct Engines {
     registered: Vec<EngineDefinition>,
     client: ModelClient,
     supervisor: Arc<Supervisor>,
-    /// One factory per engine, created when first needed. There is never a second factory for a
-    /// name, so that two instances of an engine never open the same files.
-    factories: Mutex<HashMap<(Source, String), Factory>>,
-    /// Engines that run in separate processes, by name. An entry appears once the process has
-    /// described itself.
-    isolated: Mutex<HashMap<String, Arc<Isolated>>>,
+    /// One factory per engine, empty until it was created. There is never a second factory for a
+    /// name in one configuration, so that two instances of an engine do not open the same files.
+    factories: Mutex<HashMap<(Source, String), Slot<dyn EngineFactory>>>,
+    /// Engines that run in separate processes, by name. The factory, the sessions, and those that
+    /// open one keep them. After a failed start nobody does, and the program is searched for again.
+    isolated: Mutex<HashMap<String, Weak<Isolated>>>,
     /// Pauses between requests over all sessions. `None` until a record has been asked for the
     /// earlier ones.
     pauses: Mutex<Option<Pauses>>,
@@ -317,157 +225,6 @@ impl std::fmt::Debug for Engines {
             .field("catalog", &self.catalog)
             .finish_non_exhaustive()
     }
-}
-
-/// An engine that is opened for one session, with counters for its time and its failures. Every
-/// call goes through [`call`](Self::call), which adds the deadline and the panic guard.
-#[derive(Debug)]
-pub struct Opened {
-    source: Source,
-    origin: String,
-    about: About,
-    supervised: Supervised,
-    busy: Duration,
-    failures: u64,
-    /// Usage reported by the provider that the engine has not received yet.
-    untold: Vec<Usage>,
-    /// Why this engine was opened instead of the configured one. `None` if it is the configured
-    /// one.
-    stands_in: Option<String>,
-}
-
-impl Opened {
-    /// Returns the name of the engine, as the configuration uses it.
-    pub fn name(&self) -> &str {
-        self.supervised.engine()
-    }
-
-    /// Returns where the code of the engine comes from: this host, a crate linked into the process,
-    /// or a plugin.
-    pub fn source(&self) -> Source {
-        self.source
-    }
-
-    /// Returns the path of the library, or the crate and version that registered the engine. For an
-    /// isolated engine the text also says so. It is meant for people, not for opening the file.
-    pub fn origin(&self) -> &str {
-        &self.origin
-    }
-
-    /// Returns what the engine declared about itself when it was loaded: its settings and flags.
-    pub fn about(&self) -> &About {
-        &self.about
-    }
-
-    /// Whether it is the built-in compressor, either because it is configured or because it
-    /// replaces another engine.
-    pub fn is_builtin(&self) -> bool {
-        self.source == Source::Builtin
-    }
-
-    /// Returns why the configured engine does not serve this session: this one was opened instead,
-    /// or it is [closed](Self::is_closed), or it is in [quarantine](Self::quarantine). Returns
-    /// `None` if the configured engine works.
-    pub fn stands_in(&self) -> Option<String> {
-        let closed = || (self.is_closed()).then(|| self.supervised.closed().to_owned());
-        (self.stands_in.clone())
-            .or_else(closed)
-            .or_else(|| self.quarantine())
-    }
-
-    /// Returns why the engine is not called for now: it kept failing, in this session or in
-    /// several. Returns `None` if it may be called. It is called again when the time of the
-    /// quarantine is up.
-    pub fn quarantine(&self) -> Option<String> {
-        self.supervised.quarantine()
-    }
-
-    /// Whether the session no longer calls the engine because it panicked. An engine whose call was
-    /// abandoned is [stalled](Self::is_stalled) instead.
-    pub fn is_closed(&self) -> bool {
-        self.supervised.is_closed() && !self.is_stalled()
-    }
-
-    /// Whether the session cannot call the engine now, but may again: a call was abandoned, its
-    /// process ended, or it was in quarantine when the session opened. [Take it
-    /// back](Self::take_back) if possible, and otherwise open a new one.
-    pub fn is_stalled(&self) -> bool {
-        self.supervised.is_stalled()
-    }
-
-    /// Makes the engine callable again if its abandoned call has returned in the meantime. Returns
-    /// false if it has not. See `Supervised::take_back`.
-    pub fn take_back(&mut self) -> bool {
-        self.supervised.take_back()
-    }
-
-    /// Returns the total time of all calls. The time it took to open the engine is not included.
-    pub fn busy(&self) -> Duration {
-        self.busy
-    }
-
-    /// Returns how often the engine failed: calls that returned an error of its own, and proposals
-    /// or views that broke the contract.
-    pub fn failures(&self) -> u64 {
-        self.failures
-    }
-
-    /// Counts a proposal or view that broke the contract as a failure. The session checks these,
-    /// because the call itself succeeded.
-    pub fn broke_the_contract(&mut self) {
-        self.failures += 1;
-    }
-
-    /// Replaces this engine by another instance and keeps adding to the same counters of time and
-    /// failures. Use it when a stalled engine is opened anew.
-    pub fn replace(&mut self, anew: Self) {
-        let (busy, failures) = (self.busy, self.failures);
-        *self = anew;
-        self.busy += busy;
-        self.failures += failures;
-    }
-
-    /// Queues usage that the provider reported. The engine receives it at the start of the next
-    /// call, which saves a hop to another thread for each report.
-    pub fn update_usage(&mut self, usage: Usage) {
-        self.untold.push(usage);
-    }
-
-    /// Calls the engine on a worker thread and waits for the result. The built-in compressor is
-    /// called on this thread, unless it compacts. Usage that was queued with
-    /// [`update_usage`](Self::update_usage) is delivered first. See `Supervised::call`.
-    ///
-    /// # Errors
-    /// Returns [`CallError`] if the engine fails, panics, misses its deadline, or is not to be
-    /// called.
-    pub fn call<T: Send + 'static>(
-        &mut self,
-        method: &'static str,
-        budget: impl Into<Budget>,
-        code: impl FnOnce(&mut dyn ContextEngine) -> Result<T, EngineError> + Send + 'static,
-    ) -> Result<T, CallError> {
-        let began = Instant::now();
-        let untold = std::mem::take(&mut self.untold);
-        let answer = self.supervised.call(method, budget, move |engine| {
-            tell_usage(engine, &untold)?;
-            code(engine)
-        });
-        self.busy += began.elapsed();
-        self.failures += u64::from(answer.as_ref().is_err_and(CallError::is_fault));
-        answer
-    }
-}
-
-/// Delivers queued usage to the engine. A panic in here is not a panic of the call that follows, so
-/// the message names the method in which it happened.
-fn tell_usage(engine: &mut dyn ContextEngine, untold: &[Usage]) -> Result<(), EngineError> {
-    let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        untold.iter().for_each(|usage| engine.update_usage(usage));
-    }));
-    told.map_err(|panic| match thrown(panic) {
-        EngineError::Panicked(message) => EngineError::Panicked(format!("update_usage: {message}")),
-        error => error,
-    })
 }
 
 /// What a session provides to open its engine. The same values serve for a fallback if the first
@@ -704,10 +461,7 @@ impl Engines {
             dry_run: false,
         };
         match self.manage(Some(engine), &command) {
-            Err(OpenError::Call(CallError::Failed {
-                error: EngineError::InvalidInput(_) | EngineError::Unsupported(_),
-                ..
-            })) => Ok(()),
+            Err(error) if error.refusal().is_some() => Ok(()),
             answer => answer.map(drop),
         }
     }
@@ -862,37 +616,14 @@ impl Engines {
         settings: String,
         library: Library,
     ) -> Result<ChosenEngine, Failure> {
-        let context = &self.config().context;
         let origin = format!("{}, in a process of its own", library.path.display());
-        let isolated = match lock(&self.isolated).get(name) {
-            Some(isolated) => Arc::clone(isolated),
-            None => {
-                let program = find_program(
-                    context.engine_host.as_deref(),
-                    ENGINE_HOST_IN.get().map(PathBuf::as_path),
-                );
-                let program = program.map_err(|reason| OpenError::NotIsolated {
-                    engine: name.to_owned(),
-                    reason,
-                })?;
-                Isolated::new(Launch {
-                    program,
-                    library,
-                    engine: name.to_owned(),
-                    memory: memory_of(self.config()),
-                    deadline: Duration::from_millis(context.supervision.call_deadline_ms),
-                })
-            }
-        };
+        let isolated = self.isolated(name, library)?;
         let started = Arc::clone(&isolated);
         let description = (self.supervisor)
             .load(name, move || started.description())
             .map_err(|error| error.to_string())
             .and_then(|described| described)
             .map_err(Failure::Load)?;
-        // Kept only after the process has described itself, so that after a failed start the
-        // program is searched for again.
-        lock(&self.isolated).insert(name.to_owned(), Arc::clone(&isolated));
         let engine = Arc::clone(&isolated);
         Ok(ChosenEngine {
             name: name.to_owned(),
@@ -904,6 +635,36 @@ impl Engines {
             origin,
             create: Box::new(move |request| Ok(Box::new(IsolatedFactory::new(engine, request)))),
         })
+    }
+
+    /// Returns the engine that runs in a separate process, or prepares one. Two sessions that open at
+    /// once get the same. No process is started yet.
+    ///
+    /// # Errors
+    /// Returns [`OpenError::NotIsolated`] if the program that runs engines is not found.
+    fn isolated(&self, name: &str, library: Library) -> Result<Arc<Isolated>, OpenError> {
+        let mut all = lock(&self.isolated);
+        if let Some(isolated) = all.get(name).and_then(Weak::upgrade) {
+            return Ok(isolated);
+        }
+        let context = &self.config().context;
+        let program = find_program(
+            context.engine_host.as_deref(),
+            ENGINE_HOST_IN.get().map(PathBuf::as_path),
+        );
+        let program = program.map_err(|reason| OpenError::NotIsolated {
+            engine: name.to_owned(),
+            reason,
+        })?;
+        let isolated = Isolated::new(Launch {
+            program,
+            library,
+            engine: name.to_owned(),
+            memory: memory_of(self.config()),
+            deadline: Duration::from_millis(context.supervision.call_deadline_ms),
+        });
+        all.insert(name.to_owned(), Arc::downgrade(&isolated));
+        Ok(isolated)
     }
 
     /// Opens a prepared engine for a session. If `may_wait` is set and the engine is in quarantine,
@@ -969,24 +730,22 @@ impl Engines {
         settings: &str,
         data_dir: &Path,
         create: Create,
-    ) -> Result<Factory, OpenError> {
-        let known = lock(&self.factories).get(&key).map(Arc::clone);
-        if let Some(factory) = known.filter(|_| is_shared) {
-            return Ok(factory);
-        }
-        data_dir.parent().map(narrow);
-        narrow_folder(data_dir);
-        let (settings, data_dir) = (settings.to_owned(), data_dir.to_owned());
-        let made = self.supervisor.create(&key.1, move || {
-            create(&FactoryRequest::new(&settings, &data_dir, &HOST))
-        })?;
-        let made: Factory = Arc::from(made);
+    ) -> Result<Arc<dyn EngineFactory>, OpenError> {
+        let name = key.1.clone();
+        let make = || {
+            data_dir.parent().map(narrow);
+            narrow_folder(data_dir);
+            let (settings, data_dir) = (settings.to_owned(), data_dir.to_owned());
+            let made = self.supervisor.create(&name, move || {
+                create(&FactoryRequest::new(&settings, &data_dir, &HOST))
+            })?;
+            Ok(Arc::from(made))
+        };
         if !is_shared {
-            return Ok(made);
+            return make();
         }
-        // Two sessions may have created a factory at the same time. Both use the one that was
-        // stored first.
-        Ok(Arc::clone(lock(&self.factories).entry(key).or_insert(made)))
+        let slot = Arc::clone(lock(&self.factories).entry(key).or_default());
+        get_or_make(&slot, make)
     }
 
     /// Prepares the built-in compressor, which needs no loading and never runs in a separate
@@ -1040,14 +799,12 @@ impl Engines {
 
 impl Drop for Engines {
     fn drop(&mut self) {
-        let factories = self
-            .factories
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
         // The destructor of a factory is code of the engine, so it runs under a deadline like every
         // other call.
-        for ((_, name), factory) in factories.drain() {
-            self.supervisor.let_go((&name, ""), false, factory);
+        for ((_, name), slot) in lock(&self.factories).drain() {
+            if let Some(factory) = lock(&slot).take() {
+                self.supervisor.let_go((&name, ""), false, factory);
+            }
         }
     }
 }
@@ -1083,225 +840,5 @@ enum Failure {
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
         Self::Open(error)
-    }
-}
-
-/// Converts the error of a load. A missed deadline allows no fallback, because a library that hangs
-/// in the dynamic linker holds a lock that every new thread needs, so that no other engine could
-/// run either.
-fn not_loaded(error: CallError, library: &str) -> Failure {
-    match error {
-        CallError::TimedOut { deadline_ms, .. } => {
-            Failure::Open(hangs(library, Duration::from_millis(deadline_ms)))
-        }
-        error => Failure::Load(error.to_string()),
-    }
-}
-
-/// Loads a plugin's library outside of any session. Only the load has a deadline. Calls of the
-/// returned plugin run on the caller's thread and have none.
-///
-/// # Errors
-/// Returns a message if the library is not a plugin that this host can use, or if the load misses
-/// `deadline`. In the second case the process should end, see [`OpenError::Hangs`].
-pub(crate) fn load_plugin(library: &Path, deadline: Duration) -> Result<Plugin, String> {
-    let supervisor = Supervisor::new(Policy {
-        short_deadline: deadline,
-        ..Policy::default()
-    });
-    let (path, name) = (library.to_owned(), library.display().to_string());
-    let _watch = watch_load(&name, deadline);
-    let loaded = supervisor.load(&name, move || Plugin::load(&path, &HOST));
-    match loaded.map_err(|error| not_loaded(error, &name)) {
-        Ok(loaded) => loaded.map_err(|error| error.to_string()),
-        Err(Failure::Load(why)) => Err(why),
-        Err(Failure::Open(error)) => Err(error.to_string()),
-    }
-}
-
-/// A plugin that was loaded or started outside of any session.
-pub struct LoadedPlugin {
-    description: EngineDescription,
-    create: Box<SharedCreate>,
-}
-
-type SharedCreate =
-    dyn Fn(&FactoryRequest<'_>) -> Result<Box<dyn EngineFactory>, EngineError> + Send + Sync;
-
-impl LoadedPlugin {
-    /// Returns what the engine says about itself.
-    pub fn description(&self) -> &EngineDescription {
-        &self.description
-    }
-
-    /// Makes a factory of the engine, on the caller's thread and without a deadline.
-    ///
-    /// # Errors
-    /// Returns the error of the engine.
-    pub fn create(
-        &self,
-        request: &FactoryRequest<'_>,
-    ) -> Result<Box<dyn EngineFactory>, EngineError> {
-        (self.create)(request)
-    }
-}
-
-/// Loads the library of a plugin, or starts its program, outside of any session. `library` is the
-/// path that the catalog gives. The files are [verified](Manifest::verify) first. Commands that check
-/// a plugin use it.
-///
-/// # Errors
-/// Returns a message if a file can be written by others or does not match its pin, if the library is
-/// not a plugin that this host can use, or if the program does not describe its engine within
-/// `deadline`. If a library misses it, the process should end, see [`OpenError::Hangs`].
-pub fn open_plugin(
-    manifest: &Manifest,
-    library: &Path,
-    deadline: Duration,
-) -> Result<LoadedPlugin, String> {
-    if manifest.command.is_none() {
-        manifest
-            .verify(library)
-            .map_err(|problem| problem.to_string())?;
-        let plugin = load_plugin(library, deadline)?;
-        return Ok(LoadedPlugin {
-            description: plugin.description().clone(),
-            create: Box::new(move |request| plugin.create(request)),
-        });
-    }
-    let launch = launch_of(manifest, library, None, deadline)?;
-    let description = StdioProcess::start(&launch)?.description().clone();
-    Ok(LoadedPlugin {
-        description,
-        create: Box::new(move |request| {
-            Ok(Box::new(StdioFactory::new(launch.clone(), None, request)))
-        }),
-    })
-}
-
-/// Checks all files of a plugin that is a program, and prepares to start it.
-fn launch_of(
-    manifest: &Manifest,
-    file: &Path,
-    memory: Option<u64>,
-    deadline: Duration,
-) -> Result<StdioLaunch, String> {
-    manifest
-        .verify(file)
-        .map_err(|problem| problem.to_string())?;
-    StdioLaunch::of(manifest, memory, deadline)?
-        .ok_or_else(|| format!("{} names no command", manifest.path.display()))
-}
-
-/// Returns the most address space of an engine's own process in bytes, or `None` for no limit.
-fn memory_of(config: &Config) -> Option<u64> {
-    let megabytes = config.context.supervision.memory_mb;
-    (megabytes > 0).then_some(megabytes << 20)
-}
-
-/// Reports a library that does not return from being loaded. A command that watches its own exit
-/// ends here with the message on stderr. Any other program gets the error back.
-fn hangs(library: &str, deadline: Duration) -> OpenError {
-    let (hangs, message) = hanging(library, deadline);
-    end_watched(&message);
-    hangs
-}
-
-/// Builds the error for a library that does not return from being loaded, and the text that a
-/// command prints for it.
-fn hanging(library: &str, deadline: Duration) -> (OpenError, String) {
-    let hangs = OpenError::Hangs {
-        library: library.to_owned(),
-        deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
-    };
-    let message = format!("error: {hangs}\n");
-    (hangs, message)
-}
-
-/// Ends the command some time after the deadline of a load, unless the returned guard is dropped
-/// before. This is for the case in which the thread that waits for the load is blocked as well.
-fn watch_load(library: &str, deadline: Duration) -> impl Drop + use<> {
-    /// Extra time, so that the waiting thread can report the missed deadline first if it still
-    /// runs.
-    const LATER: Duration = Duration::from_secs(1);
-    let (_, message) = hanging(library, deadline);
-    end_watched_after(deadline + LATER, message)
-}
-
-/// The libraries loaded in this process, by the hash of their bytes. Each is loaded only once,
-/// because two copies of an engine would open the same files. None is ever unloaded.
-static LIBRARIES: Mutex<Vec<(u128, Slot)>> = Mutex::new(Vec::new());
-
-/// The place of one library, empty until the load has succeeded.
-type Slot = Arc<Mutex<Option<Arc<Plugin>>>>;
-
-/// Loads a plugin's library and checks that its engine has the name in the manifest. If the same
-/// bytes were loaded before, the plugin from that time is returned.
-///
-/// # Errors
-/// Returns a message if no private copy can be made, the library does not fit this host, or the
-/// names differ.
-fn load(library: &Library, name: &str) -> Result<Arc<Plugin>, String> {
-    let hash = library.hash();
-    // The list is locked only to find the slot. The slot stays locked during the load, so that two
-    // sessions do not load one library twice and other libraries are not held up.
-    let slot = {
-        let mut libraries = lock(&LIBRARIES);
-        match libraries.iter().find(|(other, _)| *other == hash) {
-            Some((_, slot)) => Arc::clone(slot),
-            None => {
-                let slot = Slot::default();
-                libraries.push((hash, Arc::clone(&slot)));
-                slot
-            }
-        }
-    };
-    let mut slot = lock(&slot);
-    let plugin = match &*slot {
-        Some(plugin) => Arc::clone(plugin),
-        None => {
-            let loaded = library
-                .with_copy(|copy| Plugin::load_copy(&library.path, copy, &HOST))
-                .map_err(|error| format!("{} cannot be copied: {error}", library.path.display()))?;
-            let plugin = Arc::new(loaded.map_err(|error| {
-                if let LoadError::Layout { report, .. } = &error {
-                    tracing::debug!("{report}");
-                }
-                error.to_string()
-            })?);
-            Arc::clone(slot.insert(plugin))
-        }
-    };
-    let own = &plugin.description().name;
-    if own == name {
-        Ok(plugin)
-    } else {
-        Err(format!(
-            "{} calls its engine `{own}`, but its plugin.yaml says `{name}`: make the two the same",
-            library.path.display()
-        ))
-    }
-}
-
-/// Refuses a plugin whose library sets flags that `asks` in its manifest does not list. The user
-/// allowed the plugin by its manifest, and a new build of the library must not gain rights
-/// unnoticed.
-fn check_asks(manifest: &Manifest, about: &About) -> Result<(), String> {
-    let Some(said) = &manifest.asks else {
-        return Ok(());
-    };
-    let more: Vec<_> = asks_of(about)
-        .into_iter()
-        .filter(|flag| !said.contains(flag))
-        .collect();
-    match more.is_empty() {
-        true => Ok(()),
-        false => Err(format!(
-            "the engine `{}` asks for {}, which `asks` in {} does not list: add it there if you allow it, or \
-             rebuild the plugin with `contexture plugins build`",
-            manifest.name,
-            more.join(", "),
-            manifest.path.display()
-        )),
     }
 }
