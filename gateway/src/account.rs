@@ -563,11 +563,6 @@ mod tests {
         assert_eq!(totals.hours.len(), MAX_HOURS);
         assert_eq!(prompts(&totals)[0], (2, 10));
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     /// What the engine saved would be far too high if the cache of the other side missed each time
     /// that the estimate falls.
