@@ -237,6 +237,8 @@ pub(crate) struct Metrics {
     /// The models that have series of their own.
     models: Mutex<BTreeSet<String>>,
     pub(crate) active: AtomicI64,
+    /// The requests of the status page that are being answered. They are not part of `active`.
+    pub(crate) active_of_page: AtomicI64,
     pub(crate) active_of_tenants: Mutex<BTreeMap<String, i64>>,
     pub(crate) open_sessions: AtomicI64,
     /// Estimated savings in millionths of a US dollar. It falls if requests cost more with the
@@ -256,6 +258,7 @@ impl Default for Metrics {
             histograms: Mutex::default(),
             models: Mutex::default(),
             active: AtomicI64::default(),
+            active_of_page: AtomicI64::default(),
             active_of_tenants: Mutex::default(),
             open_sessions: AtomicI64::default(),
             saved_microdollars: AtomicI64::default(),

@@ -39,7 +39,7 @@ use crate::exchange::{self, ClientRequest, error_response};
 use crate::failure::Failure;
 use crate::failures::Watch;
 use crate::headers;
-use crate::limits::{ActiveRequest, LimitReached};
+use crate::limits::{self, ActiveRequest, LimitReached};
 use crate::page;
 use crate::session_key;
 use crate::settings::{ProviderKey, Settings};
@@ -236,7 +236,7 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
     }
     let most = (settings.max_requests, settings.tenant_requests);
     let endpoint = match is_page {
-        true => "page",
+        true => limits::PAGE,
         false => route.endpoint.name(),
     };
     let acquired =

@@ -141,7 +141,8 @@ async fn until_quiet(shared: &Shared) {
     let mut since = Instant::now();
     while since.elapsed() < QUIET_TIME {
         sleep(QUIET_TIME / 20).await;
-        if shared.metrics.active.load(Ordering::Relaxed) > 0 {
+        let (active, of_page) = (&shared.metrics.active, &shared.metrics.active_of_page);
+        if active.load(Ordering::Relaxed) + of_page.load(Ordering::Relaxed) > 0 {
             since = Instant::now();
         }
     }

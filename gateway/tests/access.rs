@@ -1015,6 +1015,11 @@ async fn no_tenant_takes_the_requests_of_another() {
                 .header("x-contexture-reason")
                 .starts_with("tenant_requests")
         );
+        // Its page says why.
+        let known = format!("x-contexture-token: {}", ALICE.1);
+        let page = ask(&gateway, ("GET", "/contexture/not-managed", ""), &[&known]).await;
+        assert_eq!(page.status, 200, "{}", page.text);
+        assert!(page.text.contains("tenant_requests"), "{}", page.text);
         stage.provider.answer_with(|_| Answer::text("Yes."));
         assert_eq!(agent(BOB.1, 1).send().await.text, "Yes.");
         for asking in asking {
