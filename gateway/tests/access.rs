@@ -979,6 +979,57 @@ async fn tokens_count_on_loopback_too() {
     }
 }
 
+/// A proxy that hides a path from tenants knows one spelling of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_gateways_own_paths_have_one_spelling() {
+    let stage = answering();
+    let gateway = stage.gateway().await;
+    let (page, health, metrics) = ("<title>", "\r\n\r\nok\n", "# TYPE contexture");
+    for (path, own) in [
+        ("/", page),
+        ("/?a=1", page),
+        ("/healthz", health),
+        ("/healthz?a=1", health),
+        ("/metrics", metrics),
+        ("/metrics?a=1", metrics),
+        ("/contexture/overview", "\"prices_as_of\""),
+    ] {
+        let answered = ask(&gateway, ("GET", path, ""), &[]).await;
+        assert!(answered.text.contains(own), "{path}: {}", answered.text);
+    }
+    for path in ["metrics", "healthz", "contexture/overview"] {
+        let upper = path.to_uppercase();
+        for spelled in [
+            format!("/{path}/"),
+            format!("/{path}//"),
+            format!("/{path}/?a=1"),
+            format!("//{path}"),
+            format!("///{path}/"),
+            format!("/./{path}"),
+            format!("/{path}/."),
+            format!("/x/../{path}"),
+            format!("/%2e/{path}"),
+            format!("/%2f{path}"),
+            format!("/{path}%2f"),
+            format!("/{path}%20"),
+            format!("/{path};a=1"),
+            format!("/%{:02x}{}", path.as_bytes()[0], &path[1..]),
+            format!("/{upper}"),
+        ] {
+            let answered = ask(&gateway, ("GET", &spelled, ""), &[]).await;
+            let text = &answered.text;
+            for own in [page, health, metrics, "\"prices_as_of\""] {
+                assert!(!text.contains(own), "{spelled}: {text}");
+            }
+        }
+        for spelled in [format!("/{path}/"), format!("//{path}")] {
+            let answered = ask(&gateway, ("GET", &spelled, ""), &[]).await;
+            assert_eq!(answered.status, 404, "{spelled}: {}", answered.text);
+        }
+    }
+    assert_eq!(ask(&gateway, ("GET", "//", ""), &[]).await.status, 404);
+}
+
 /// One that asks as often as it can leaves the others their share.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_tenant_takes_the_requests_of_another() {
