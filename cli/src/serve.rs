@@ -139,12 +139,11 @@ async fn signals(handle: Handle) {
         tokio::select! {
             _ = hangup.recv() => {
                 let handle = handle.clone();
+                // A configuration that cannot be used must not stop a gateway that is running. The
+                // host has already logged why it cannot be used.
                 let read = tokio::task::spawn_blocking(move || handle.reload()).await;
-                match read {
-                    Ok(Ok(())) => {}
-                    // A configuration that cannot be used must not stop a gateway that is running.
-                    Ok(Err(error)) => tracing::error!("the last good configuration stays in force: {error}"),
-                    Err(error) => tracing::error!("{error}"),
+                if let Err(error) = read {
+                    tracing::error!("{error}");
                 }
             }
             _ = term.recv() => break,
