@@ -43,10 +43,12 @@ pub(crate) fn run(args: &ServeArgs, global: &Global) -> Result<u8, CliError> {
     let telemetry = prepared.as_ref().ok().and_then(|(_, it)| it.as_ref());
     // A gateway can only be observed through its log.
     log::to_stderr(global.verbose.max(1), args.log_format, telemetry);
+    log::in_background();
     let (runtime, telemetry) = prepared?;
     contexture_gateway::raise_file_limit();
     let ended = runtime.block_on(async {
         let gateway = open(global, args.listen.as_deref()).await?;
+        log::flush();
         for line in gateway.status() {
             match args.log_format {
                 LogFormat::Text => terminal::say(&format!("{line}\n")),
@@ -171,6 +173,7 @@ async fn signals(handle: Handle) {
 
 // Ending the process like this would otherwise be reported as an exit that a plugin caused.
 fn end_at_once() {
+    log::flush();
     unwatch_exit();
     std::process::exit(INTERRUPTED.into());
 }

@@ -141,6 +141,36 @@ fn it_serves_reads_its_configuration_again_and_stops_when_told() {
     assert!(!log.contains("is empty or gone"), "it is said twice: {log}");
 }
 
+/// A reader of the log that stalls, such as a full pipe, holds nothing up. What it reads later is complete.
+#[cfg(unix)]
+#[test]
+fn nobody_waits_for_the_reader_of_the_log() {
+    const REQUESTS: usize = 600;
+    let provider = Simulator::start();
+    let home = home(&provider, "");
+    let mut serving = Serving::start(&home, &["--listen", "127.0.0.1:0", "--log-format", "json"]);
+    let mut stream = TcpStream::connect(&serving.1).unwrap();
+    let wait = std::time::Duration::from_secs(20);
+    stream.set_read_timeout(Some(wait)).unwrap();
+    let request = format!("GET /healthz HTTP/1.1\r\nhost: {}\r\n\r\n", serving.1);
+    for number in 0..REQUESTS {
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = [0; 1_000];
+        let read = stream
+            .read(&mut answer)
+            .unwrap_or_else(|error| panic!("{number}: {error}"));
+        assert!(answer[..read].starts_with(b"HTTP/1.1 200"), "{number}");
+    }
+    drop(stream);
+    serving.signal(rustix::process::Signal::TERM);
+    let mut log = String::new();
+    serving.2.read_to_string(&mut log).unwrap();
+    assert_eq!(serving.0.wait().unwrap().code(), Some(0));
+    let lines = json_lines(&log);
+    let answered = lines.iter().filter(|line| line["message"] == "answered");
+    assert_eq!(answered.count(), REQUESTS);
+}
+
 /// What a gateway logged, one JSON object a line.
 fn json_lines(log: &str) -> Vec<serde_json::Value> {
     let lines = log.lines().map(|line| {
