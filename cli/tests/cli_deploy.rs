@@ -312,6 +312,7 @@ fn helm_accepts_the_chart_and_the_gateway_what_it_makes() {
             "ingress.tlsSecret=certificate",
             "serviceMonitor.enabled=true",
             "serviceMonitor.labels.release=prometheus",
+            "serviceMonitor.tlsConfig.serverName=contexture.example.org",
             "image.tag=edge",
             "imagePullSecrets[0].name=registry",
             "nodeSelector.disk=ssd",
@@ -356,13 +357,27 @@ fn helm_accepts_the_chart_and_the_gateway_what_it_makes() {
         let monitor = kind(&resources, "ServiceMonitor");
         assert_eq!(monitor.is_some(), has_tls);
         if let Some(monitor) = monitor {
-            assert_eq!(monitor["spec"]["endpoints"][0]["scheme"], "https");
+            let endpoint = &monitor["spec"]["endpoints"][0];
+            assert_eq!(endpoint["scheme"], "https");
+            let server = &endpoint["tlsConfig"]["serverName"];
+            assert_eq!(server, "contexture.example.org");
+            // The job of the alert.
+            let job = &endpoint["relabelings"][0];
+            assert_eq!(
+                (&job["targetLabel"], &job["replacement"]),
+                (&"job".into(), &"contexture".into())
+            );
+            assert!(text("prometheus/alerts.yml").contains("up{job=\"contexture\"}"));
         }
     }
-    // A setting that does not exist, and one with which sessions would be lost.
+    // A setting that does not exist, one with which sessions would be lost, and a certificate that Prometheus cannot check.
     for (wrong, why) in [
         ("replica=3", "replica"),
         ("config.transcript=null", "postgres"),
+        (
+            "serviceMonitor.enabled=true,tlsSecret=certificate",
+            "tlsConfig",
+        ),
     ] {
         let refused = Command::new("helm")
             .args(["template", "release", &chart, "--set", wrong])
