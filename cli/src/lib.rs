@@ -269,6 +269,7 @@ pub fn run_with(command: Option<Vec<String>>, arguments: impl IntoIterator<Item 
         }
         ended => ended,
     };
+    log::flush();
     let code = match ended {
         Ok(code) => code,
         Err(CliError::ReaderGone) => OK,
@@ -280,6 +281,7 @@ pub fn run_with(command: Option<Vec<String>>, arguments: impl IntoIterator<Item 
             error.exit_code()
         }
     };
+    log::flush();
     leave(code, TEARDOWN);
     code
 }

@@ -6,9 +6,15 @@
 //!
 //! Secrets are masked in both. In JSON each value is masked before it is written, so that a mask
 //! never damages the syntax.
+//!
+//! A gateway must not wait for the reader of its log. [`in_background`] makes a thread of its own
+//! write the lines, and [`flush`] waits for it at the end.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io::Write;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use contexture::mask_secrets;
 use contexture_gateway::Telemetry;
@@ -71,13 +77,114 @@ pub(crate) fn to_stderr(verbose: u8, format: LogFormat, telemetry: Option<&Telem
     }
 }
 
+/// The most bytes of lines that wait to be written.
+const MAX_WAITING_BYTES: usize = 4 << 20;
+/// How long [`flush`] waits for a reader that does not read.
+const FLUSH_TIME: Duration = Duration::from_secs(1);
+
+/// The lines that wait to be written, if that is done in the background.
+static QUEUE: OnceLock<Queue> = OnceLock::new();
+
+/// Lines that wait for the thread that writes them. If they are too many, further ones are lost.
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    lines: VecDeque<String>,
+    bytes: usize,
+    /// How many lines were lost since the last ones were taken.
+    lost: u64,
+    is_writing: bool,
+}
+
+impl Queue {
+    fn push(&self, line: String) {
+        let mut waiting = self.lock();
+        if waiting.bytes + line.len() > MAX_WAITING_BYTES {
+            waiting.lost += 1;
+            return;
+        }
+        waiting.bytes += line.len();
+        waiting.lines.push_back(line);
+        self.changed.notify_all();
+    }
+
+    /// Writes the lines as they come, and never returns. The lines that were lost are counted in a
+    /// line of their own.
+    fn write_all(&self, mut to: impl Write) {
+        loop {
+            let mut waiting = self.lock();
+            waiting.is_writing = false;
+            self.changed.notify_all();
+            waiting = (self.changed)
+                .wait_while(waiting, |waiting| waiting.lines.is_empty())
+                .unwrap_or_else(PoisonError::into_inner);
+            let taken = std::mem::take(&mut *waiting);
+            waiting.is_writing = true;
+            drop(waiting);
+            if taken.lost > 0 {
+                // This takes its place behind the lines that were taken.
+                tracing::warn!(
+                    "the log lost {} lines because its reader was too slow",
+                    taken.lost
+                );
+            }
+            for line in taken.lines {
+                // Without a reader there is nobody to tell.
+                let _ = to.write_all(line.as_bytes());
+            }
+        }
+    }
+
+    /// Waits until everything is written, for at most this time.
+    fn flush(&self, most: Duration) {
+        let is_busy = |waiting: &mut Waiting| waiting.is_writing || !waiting.lines.is_empty();
+        let _ = self.changed.wait_timeout_while(self.lock(), most, is_busy);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// From now on, writes the log on a thread of its own, so that nothing else waits for the reader of
+/// stderr. If the thread cannot be started, the log is written as before.
+pub(crate) fn in_background() {
+    let thread = std::thread::Builder::new().name("log".to_owned());
+    let started = thread.spawn(|| QUEUE.wait().write_all(std::io::stderr()));
+    if started.is_ok() {
+        QUEUE.get_or_init(Queue::default);
+    }
+}
+
+/// Waits a moment until the log is written. Needed before the process ends, and before something
+/// else is written to stderr.
+pub(crate) fn flush() {
+    if let Some(queue) = QUEUE.get() {
+        queue.flush(FLUSH_TIME);
+    }
+}
+
+/// Writes a line of the log, now or in the background.
+fn write(line: String) {
+    match QUEUE.get() {
+        Some(queue) => queue.push(line),
+        // Without a reader there is nobody to tell.
+        None => drop(std::io::stderr().write_all(line.as_bytes())),
+    }
+}
+
 /// Stderr as the log in text writes to it. Each line is masked and made visible.
 struct VisibleStderr;
 
 impl Write for VisibleStderr {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
-        std::io::stderr().write_all(visible(&mask_secrets(&text)).as_bytes())?;
+        write(visible(&mask_secrets(&text)).into());
         Ok(bytes.len())
     }
 
@@ -133,9 +240,7 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for JsonLog {
         for (name, value) in fields.0 {
             line.entry(name).or_insert(value);
         }
-        let line = escaped(&Value::Object(line).to_string()) + "\n";
-        // Without a reader there is nobody to tell.
-        let _ = std::io::stderr().write_all(line.as_bytes());
+        write(escaped(&Value::Object(line).to_string()) + "\n");
     }
 }
 
@@ -205,7 +310,57 @@ impl Visit for RepeatedFields {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::sync::Arc;
+
     use super::*;
+
+    /// A reader of the log that waits until it is told to read.
+    #[derive(Clone, Default)]
+    struct Reader(Arc<(Mutex<Option<String>>, Condvar)>);
+
+    impl Write for Reader {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let (read, changed) = &*self.0;
+            let mut read = changed
+                .wait_while(read.lock().unwrap(), |read| read.is_none())
+                .unwrap();
+            let text = std::str::from_utf8(bytes).unwrap();
+            read.as_mut().unwrap().push_str(text);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_costs_lines_and_no_time() {
+        let (queue, reader) = (Arc::new(Queue::default()), Reader::default());
+        let (own, to) = (Arc::clone(&queue), reader.clone());
+        std::thread::spawn(move || own.write_all(to));
+        queue.push("first\n".to_owned());
+        // Until the thread has taken the first line, it counts among those that wait.
+        while !queue.lock().is_writing {
+            std::thread::yield_now();
+        }
+        let line = "x".repeat((1 << 20) - 1) + "\n";
+        for _ in 0..6 {
+            queue.push(line.clone());
+        }
+        queue.flush(Duration::from_millis(10));
+        assert_eq!(queue.lock().lost, 2);
+
+        *reader.0.0.lock().unwrap() = Some(String::new());
+        reader.0.1.notify_all();
+        queue.flush(Duration::from_secs(20));
+        let read = reader.0.0.lock().unwrap().clone().unwrap();
+        assert!(
+            read == format!("first\n{}", line.repeat(4)),
+            "{}",
+            read.len()
+        );
+    }
 
     #[test]
     fn a_line_has_no_control_characters_and_says_the_same() {

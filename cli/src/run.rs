@@ -27,7 +27,7 @@ use tokio::signal::ctrl_c;
 use crate::error::CliError;
 use crate::human::counted;
 use crate::interrupt::INTERRUPTED;
-use crate::{Global, output, serve, start, terminal};
+use crate::{Global, log, output, serve, start, terminal};
 pub(crate) use agents::is_login;
 use agents::{Addresses, Agent};
 
@@ -75,6 +75,7 @@ pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8, CliError> {
     let addresses = Addresses::of(&loaded.config.upstream, &agent, &env)?;
     // Stderr is redirected before the gateway opens, since opening may log warnings already.
     let own = OwnStderr::keep(&loaded.home);
+    log::in_background();
     let ran = run_beside(args, global, &loaded, (&agent, &addresses), &own);
     own.give_back();
     let Ran { code, last } = ran?;
@@ -247,6 +248,7 @@ impl OwnStderr {
 
     /// Restores stderr. After this, messages go to the terminal again.
     fn give_back(&self) {
+        log::flush();
         #[cfg(unix)]
         if let Some((stderr, ..)) = &self.kept {
             let _ = rustix::stdio::dup2_stderr(stderr);
@@ -281,6 +283,7 @@ impl OwnStderr {
         let Some((_, path, began)) = &self.kept else {
             return String::new();
         };
+        log::flush();
         let mut text = String::new();
         let read = File::open(path).and_then(|mut file| {
             file.seek(SeekFrom::Start(*began))?;

@@ -43,10 +43,12 @@ pub(crate) fn run(args: &ServeArgs, global: &Global) -> Result<u8, CliError> {
     let telemetry = prepared.as_ref().ok().and_then(|(_, it)| it.as_ref());
     // A gateway can only be observed through its log.
     log::to_stderr(global.verbose.max(1), args.log_format, telemetry);
+    log::in_background();
     let (runtime, telemetry) = prepared?;
     contexture_gateway::raise_file_limit();
     let ended = runtime.block_on(async {
         let gateway = open(global, args.listen.as_deref()).await?;
+        log::flush();
         for line in gateway.status() {
             match args.log_format {
                 LogFormat::Text => terminal::say(&format!("{line}\n")),
@@ -139,12 +141,11 @@ async fn signals(handle: Handle) {
         tokio::select! {
             _ = hangup.recv() => {
                 let handle = handle.clone();
+                // A configuration that cannot be used must not stop a gateway that is running. The
+                // host has already logged why it cannot be used.
                 let read = tokio::task::spawn_blocking(move || handle.reload()).await;
-                match read {
-                    Ok(Ok(())) => {}
-                    // A configuration that cannot be used must not stop a gateway that is running.
-                    Ok(Err(error)) => tracing::error!("the last good configuration stays in force: {error}"),
-                    Err(error) => tracing::error!("{error}"),
+                if let Err(error) = read {
+                    tracing::error!("{error}");
                 }
             }
             _ = term.recv() => break,
@@ -172,6 +173,7 @@ async fn signals(handle: Handle) {
 
 // Ending the process like this would otherwise be reported as an exit that a plugin caused.
 fn end_at_once() {
+    log::flush();
     unwatch_exit();
     std::process::exit(INTERRUPTED.into());
 }

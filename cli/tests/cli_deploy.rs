@@ -46,8 +46,9 @@ fn metrics_in(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// The names of the series that a gateway shows from its start, before any request.
-fn shown() -> BTreeSet<String> {
+/// The names of the series that a gateway shows from its start, before any request. The first ones are all that it may
+/// ever show, and the others those that it has at once.
+fn shown() -> (BTreeSet<String>, BTreeSet<String>) {
     let home = Home::new();
     let mut child = home
         .command(["serve", "--listen", "127.0.0.1:0"])
@@ -77,12 +78,17 @@ fn shown() -> BTreeSet<String> {
             }
         }
     }
-    names
+    (names, metrics_in(&without_comments(&page)))
+}
+
+fn without_comments(page: &str) -> String {
+    let lines = page.lines().filter(|line| !line.starts_with('#'));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 #[test]
 fn alerts_and_dashboards_name_metrics_that_exist() {
-    let shown = shown();
+    let (shown, present) = shown();
     assert!(shown.contains("contexture_requests_total"), "{shown:?}");
     let rules = yaml("prometheus/alerts.yml");
     let rules = rules["groups"][0]["rules"].as_array().unwrap();
@@ -93,8 +99,15 @@ fn alerts_and_dashboards_name_metrics_that_exist() {
         }
         assert!(rule["annotations"]["summary"].is_string(), "{rule}");
         let expression = rule["expr"].as_str().unwrap();
-        let unknown: Vec<_> = metrics_in(expression).difference(&shown).cloned().collect();
+        let named = metrics_in(expression);
+        let unknown: Vec<_> = named.difference(&shown).collect();
         assert!(unknown.is_empty(), "{unknown:?} in {expression}");
+        // A series that begins with its first events has not increased, as Prometheus sees it.
+        let absent: Vec<_> = named.difference(&present).collect();
+        assert!(
+            absent.is_empty() || !expression.contains("increase("),
+            "{absent:?} in {expression}"
+        );
     }
     let dashboard: Value =
         serde_json::from_str(&text("grafana/dashboards/contexture.json")).unwrap();
@@ -299,6 +312,7 @@ fn helm_accepts_the_chart_and_the_gateway_what_it_makes() {
             "ingress.tlsSecret=certificate",
             "serviceMonitor.enabled=true",
             "serviceMonitor.labels.release=prometheus",
+            "serviceMonitor.tlsConfig.serverName=contexture.example.org",
             "image.tag=edge",
             "imagePullSecrets[0].name=registry",
             "nodeSelector.disk=ssd",
@@ -343,13 +357,27 @@ fn helm_accepts_the_chart_and_the_gateway_what_it_makes() {
         let monitor = kind(&resources, "ServiceMonitor");
         assert_eq!(monitor.is_some(), has_tls);
         if let Some(monitor) = monitor {
-            assert_eq!(monitor["spec"]["endpoints"][0]["scheme"], "https");
+            let endpoint = &monitor["spec"]["endpoints"][0];
+            assert_eq!(endpoint["scheme"], "https");
+            let server = &endpoint["tlsConfig"]["serverName"];
+            assert_eq!(server, "contexture.example.org");
+            // The job of the alert.
+            let job = &endpoint["relabelings"][0];
+            assert_eq!(
+                (&job["targetLabel"], &job["replacement"]),
+                (&"job".into(), &"contexture".into())
+            );
+            assert!(text("prometheus/alerts.yml").contains("up{job=\"contexture\"}"));
         }
     }
-    // A setting that does not exist, and one with which sessions would be lost.
+    // A setting that does not exist, one with which sessions would be lost, and a certificate that Prometheus cannot check.
     for (wrong, why) in [
         ("replica=3", "replica"),
         ("config.transcript=null", "postgres"),
+        (
+            "serviceMonitor.enabled=true,tlsSecret=certificate",
+            "tlsConfig",
+        ),
     ] {
         let refused = Command::new("helm")
             .args(["template", "release", &chart, "--set", wrong])

@@ -3,7 +3,7 @@
 
 mod cli_support;
 
-use std::io::{BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
 
@@ -65,6 +65,15 @@ impl Serving {
         ))
     }
 
+    /// Reads the log up to a line with this text.
+    fn wait_for_line(&mut self, text: &str) {
+        let mut line = String::new();
+        while !line.contains(text) {
+            line.clear();
+            assert_ne!(self.2.read_line(&mut line).unwrap(), 0, "no `{text}`");
+        }
+    }
+
     #[cfg(unix)]
     fn signal(&self, signal: rustix::process::Signal) {
         let id = i32::try_from(self.0.id()).unwrap();
@@ -91,11 +100,18 @@ fn it_serves_reads_its_configuration_again_and_stops_when_told() {
         answer.contains("Hello yourself.") && answer.contains("x-contexture-status: managed"),
         "{answer}"
     );
-    // The engine of the configuration as it is now; a wrong one changes nothing.
+    // A file that somebody is writing changes nothing.
     let config = home.read("home/config.yaml");
+    home.put("home/config.yaml", "");
+    serving.signal(rustix::process::Signal::HUP);
+    serving.wait_for_line("is empty or gone");
+    // The engine of the configuration as it is now.
     home.put(
         "home/config.yaml",
-        &format!("{config}gateway: {{mode: observe, listen: \"127.0.0.1:9\"}}\n"),
+        &format!(
+            "{config}gateway: {{mode: observe, listen: \"127.0.0.1:9\", max_connections: 7, \
+             telemetry: {{endpoint: \"http://127.0.0.1:1\"}}}}\ntranscript: {{store: postgres}}\n"
+        ),
     );
     serving.signal(rustix::process::Signal::HUP);
     let mut seen = String::new();
@@ -112,10 +128,47 @@ fn it_serves_reads_its_configuration_again_and_stops_when_told() {
     let mut log = String::new();
     serving.2.read_to_string(&mut log).unwrap();
     assert!(!log.contains("Bearer") && !log.contains(" k "), "{log}");
-    assert!(
-        log.contains("changed to 127.0.0.1:9,") && log.contains("restart it"),
-        "{log}"
-    );
+    for key in [
+        "gateway.listen",
+        "gateway.max_connections",
+        "gateway.telemetry",
+        "transcript.store",
+    ] {
+        let said = log.matches(&format!("`{key}` changed, ")).count();
+        assert_eq!(said, 1, "{key}: {log}");
+    }
+    assert!(!log.contains("transcript.tenant"), "{log}");
+    assert!(!log.contains("is empty or gone"), "it is said twice: {log}");
+}
+
+/// A reader of the log that stalls, such as a full pipe, holds nothing up. What it reads later is complete.
+#[cfg(unix)]
+#[test]
+fn nobody_waits_for_the_reader_of_the_log() {
+    const REQUESTS: usize = 600;
+    let provider = Simulator::start();
+    let home = home(&provider, "");
+    let mut serving = Serving::start(&home, &["--listen", "127.0.0.1:0", "--log-format", "json"]);
+    let mut stream = TcpStream::connect(&serving.1).unwrap();
+    let wait = std::time::Duration::from_secs(20);
+    stream.set_read_timeout(Some(wait)).unwrap();
+    let request = format!("GET /healthz HTTP/1.1\r\nhost: {}\r\n\r\n", serving.1);
+    for number in 0..REQUESTS {
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = [0; 1_000];
+        let read = stream
+            .read(&mut answer)
+            .unwrap_or_else(|error| panic!("{number}: {error}"));
+        assert!(answer[..read].starts_with(b"HTTP/1.1 200"), "{number}");
+    }
+    drop(stream);
+    serving.signal(rustix::process::Signal::TERM);
+    let mut log = String::new();
+    serving.2.read_to_string(&mut log).unwrap();
+    assert_eq!(serving.0.wait().unwrap().code(), Some(0));
+    let lines = json_lines(&log);
+    let answered = lines.iter().filter(|line| line["message"] == "answered");
+    assert_eq!(answered.count(), REQUESTS);
 }
 
 /// What a gateway logged, one JSON object a line.

@@ -65,6 +65,12 @@ impl Access {
             .chain(origins.map(|origin| ("gateway.origins", origin)))
     }
 
+    /// Whether a gateway that listens on `address` checks the host of a request. A gateway for other
+    /// machines cannot know the names by which they reach it, unless they are configured.
+    pub(crate) fn checks_hosts(&self, address: SocketAddr) -> bool {
+        is_loopback(address) || !self.hosts.is_empty()
+    }
+
     /// Decides whether a gateway that listens on `address` serves a request. Returns the origin
     /// that may read the answer, or None if the request does not come from a page of another
     /// origin.
@@ -98,9 +104,7 @@ impl Access {
             (Some(host), None) => host.to_str().unwrap_or_default().trim(),
             _ => "",
         };
-        // A gateway for other machines cannot know the names by which they reach it, unless they
-        // are configured.
-        let is_checked = is_loopback(address) || !self.hosts.is_empty();
+        let is_checked = self.checks_hosts(address);
         let target = uri.authority().map(Authority::as_str);
         let all = [Some(named), target];
         let wrong = all

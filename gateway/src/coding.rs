@@ -2,28 +2,17 @@
 //!
 //! Compressed requests are expanded by [`expand`] before they are read, within the size limit for
 //! requests. Providers are asked not to compress answers that the gateway has to read. If one does
-//! anyway, [`expand_response`] expands the answer as it arrives, and [`compress_response`]
-//! compresses the client's answer in the same way, so that the client receives what it would
-//! receive without the gateway. What came as brotli goes on plain, because its encoder would be
-//! 0.8 MB of the program.
-//!
-//! Answers that pass unread keep their coding. For streams, every piece is flushed, so that no
-//! event waits in a compressor.
+//! anyway, [`expand_response`] expands the answer as it arrives, and the client gets it plain, which
+//! every client accepts. Answers that pass unread keep their coding.
 
 use std::io::{self, Read, Write};
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use axum::body::Body;
-use axum::response::Response;
 use bytes::Bytes;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use futures_util::{StreamExt, stream};
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderValue};
-use http_body::Frame;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
 
-/// A content coding that the gateway can read. It writes all but brotli. The names are those of
-/// HTTP's registry.
+/// A content coding that the gateway can read. The names are those of HTTP's registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
     Gzip,
@@ -142,14 +131,14 @@ pub(crate) fn expand(body: Bytes, codings: &[Coding], most: usize) -> Result<Byt
     Ok(body)
 }
 
-/// An encoder or decoder that takes the pieces of a body and collects its output.
-trait Codec: Write + Send {
+/// A decoder that takes the pieces of a body and collects its output.
+trait Decoder: Write + Send {
     /// The collected output, which the caller takes out after each piece.
     fn out(&mut self) -> &mut OutputBuffer;
-    /// Ends the stream, and writes what an encoder still holds. Called once, after the last piece.
+    /// Ends the stream. Called once, after the last piece.
     ///
     /// # Errors
-    /// A decoder has not reached the end of its stream, so the body was cut short.
+    /// The decoder has not reached the end of its stream, so the body was cut short.
     fn end(&mut self) -> io::Result<()>;
 }
 
@@ -173,15 +162,15 @@ impl Write for OutputBuffer {
     }
 }
 
-macro_rules! codec {
+macro_rules! decoder {
     ($kind:ty, $end:ident) => {
-        impl Codec for $kind {
+        impl Decoder for $kind {
             fn out(&mut self) -> &mut OutputBuffer {
                 self.get_mut()
             }
 
             fn end(&mut self) -> io::Result<()> {
-                codec!(@$end self)
+                decoder!(@$end self)
             }
         }
     };
@@ -197,35 +186,17 @@ macro_rules! codec {
     };
 }
 
-codec!(flate2::write::MultiGzDecoder<OutputBuffer>, finish);
-codec!(flate2::write::ZlibDecoder<OutputBuffer>, take_no_more);
-codec!(flate2::write::DeflateDecoder<OutputBuffer>, take_no_more);
-codec!(flate2::write::GzEncoder<OutputBuffer>, finish);
-codec!(flate2::write::ZlibEncoder<OutputBuffer>, finish);
-codec!(brotli_decompressor::DecompressorWriter<OutputBuffer>, close);
-codec!(
+decoder!(flate2::write::MultiGzDecoder<OutputBuffer>, finish);
+decoder!(flate2::write::ZlibDecoder<OutputBuffer>, take_no_more);
+decoder!(flate2::write::DeflateDecoder<OutputBuffer>, take_no_more);
+decoder!(brotli_decompressor::DecompressorWriter<OutputBuffer>, close);
+decoder!(
     zstd::stream::write::Decoder<'static, OutputBuffer>,
     do_finish
 );
-codec!(
-    zstd::stream::write::Encoder<'static, OutputBuffer>,
-    do_finish
-);
-
-/// Creates an encoder. None for brotli, which is only read.
-fn encoder(coding: Coding) -> io::Result<Option<Box<dyn Codec>>> {
-    // The fastest level is enough, because the answer is compressed while it is streamed.
-    let (sink, level) = (OutputBuffer::default(), flate2::Compression::fast());
-    Ok(Some(match coding {
-        Coding::Gzip => Box::new(flate2::write::GzEncoder::new(sink, level)),
-        Coding::Deflate => Box::new(flate2::write::ZlibEncoder::new(sink, level)),
-        Coding::Zstd => Box::new(zstd::stream::write::Encoder::new(sink, 1)?),
-        Coding::Brotli => return Ok(None),
-    }))
-}
 
 /// Creates a decoder. `begins` is the first piece of the body, which shows the kind of `deflate`.
-fn decoder(coding: Coding, begins: &[u8]) -> io::Result<Box<dyn Codec>> {
+fn decoder(coding: Coding, begins: &[u8]) -> io::Result<Box<dyn Decoder>> {
     let sink = OutputBuffer::default();
     Ok(match coding {
         Coding::Gzip => Box::new(flate2::write::MultiGzDecoder::new(sink)),
@@ -236,21 +207,16 @@ fn decoder(coding: Coding, begins: &[u8]) -> io::Result<Box<dyn Codec>> {
     })
 }
 
-/// Pushes a piece through an encoder or decoder, and returns its output.
-fn push(codec: &mut dyn Codec, piece: &[u8], is_last: bool) -> io::Result<Bytes> {
-    codec.write_all(piece)?;
+/// Pushes a piece through a decoder, and returns its output.
+fn push(decoder: &mut dyn Decoder, piece: &[u8], is_last: bool) -> io::Result<Bytes> {
+    decoder.write_all(piece)?;
     // The client must see the output before the next piece arrives.
     match is_last {
-        true => codec.end()?,
-        false => codec.flush()?,
+        true => decoder.end()?,
+        false => decoder.flush()?,
     }
-    Ok(Bytes::from(std::mem::take(&mut codec.out().0)))
+    Ok(Bytes::from(std::mem::take(&mut decoder.out().0)))
 }
-
-/// The coding that a provider's answer had before it was expanded. Kept in the extensions of the
-/// response.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OriginalCoding(Coding);
 
 /// Returns the answer with its body expanded as it arrives. An answer without a coding, in an
 /// unknown one or in several is returned unchanged.
@@ -267,7 +233,7 @@ pub(crate) fn expand_response(response: reqwest::Response) -> reqwest::Response 
     // Both headers describe the compressed bytes.
     headers.remove(CONTENT_ENCODING);
     headers.remove(CONTENT_LENGTH);
-    let mut decoder_of_it: Option<Box<dyn Codec>> = None;
+    let mut decoder_of_it: Option<Box<dyn Decoder>> = None;
     let pieces = response.bytes_stream().map(Some);
     // None stands for the end of the body.
     let pieces = pieces
@@ -275,118 +241,21 @@ pub(crate) fn expand_response(response: reqwest::Response) -> reqwest::Response 
         .map(move |piece| {
             let Some(piece) = piece.transpose().map_err(io::Error::other)? else {
                 return match &mut decoder_of_it {
-                    Some(codec) => push(codec.as_mut(), &[], true),
+                    Some(decoding) => push(decoding.as_mut(), &[], true),
                     // An empty body has no coding that could be incomplete.
                     None => Ok(Bytes::new()),
                 };
             };
-            let codec = match &mut decoder_of_it {
-                Some(codec) => codec,
+            let decoding = match &mut decoder_of_it {
+                Some(decoding) => decoding,
                 // Only the first bytes show the kind of `deflate`.
                 none => none.insert(decoder(codings, &piece)?),
             };
-            push(codec.as_mut(), &piece, false)
+            push(decoding.as_mut(), &piece, false)
         });
     let mut plain = http::Response::new(reqwest::Body::wrap_stream(pieces));
     *plain.status_mut() = status;
     *plain.version_mut() = version;
     *plain.headers_mut() = headers;
-    plain.extensions_mut().insert(OriginalCoding(codings));
     reqwest::Response::from(plain)
-}
-
-/// The coding that a provider's answer had, if a client with this `accept-encoding` header accepts
-/// it.
-pub(crate) fn client_coding(
-    response: &reqwest::Response,
-    accepts: Option<&HeaderValue>,
-) -> Option<Coding> {
-    let OriginalCoding(coding) = *response.extensions().get::<OriginalCoding>()?;
-    let Some(accepts) = accepts else {
-        // According to HTTP, a client without the header accepts every coding.
-        return Some(coding);
-    };
-    let accepts = String::from_utf8_lossy(accepts.as_bytes()).to_ascii_lowercase();
-    let takes = accepts.split(',').any(|one| {
-        let mut words = one.split(';').map(str::trim);
-        let name = words.next().unwrap_or_default();
-        let is_refused = words.any(|word| matches!(word, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"));
-        (name == coding.name() || name == "*") && !is_refused
-    });
-    takes.then_some(coding)
-}
-
-pub(crate) fn accepted_codings(headers: &HeaderMap) -> Option<HeaderValue> {
-    headers.get(ACCEPT_ENCODING).cloned()
-}
-
-/// Compresses an answer like the provider's. If that was brotli, or the encoder cannot be created,
-/// the answer is returned uncompressed.
-pub(crate) fn compress_response(answer: Response, coding: Coding) -> Response {
-    let (mut parts, body) = answer.into_parts();
-    let codec = match encoder(coding) {
-        Ok(Some(codec)) => codec,
-        Ok(None) => return Response::from_parts(parts, body),
-        Err(error) => {
-            tracing::warn!("cannot compress an answer, so it is sent uncompressed: {error}");
-            return Response::from_parts(parts, body);
-        }
-    };
-    parts.headers.remove(CONTENT_LENGTH);
-    parts
-        .headers
-        .insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
-    let body = CompressedBody {
-        body,
-        codec,
-        trailers: None,
-        is_over: false,
-    };
-    Response::from_parts(parts, Body::new(body))
-}
-
-/// A body that is compressed frame by frame. The encoder's end and the trailers follow after the
-/// last frame.
-struct CompressedBody {
-    body: Body,
-    codec: Box<dyn Codec>,
-    trailers: Option<HeaderMap>,
-    is_over: bool,
-}
-
-impl CompressedBody {
-    fn last(&mut self) -> Result<Frame<Bytes>, axum::Error> {
-        self.is_over = true;
-        let last = push(self.codec.as_mut(), &[], true).map_err(axum::Error::new)?;
-        Ok(Frame::data(last))
-    }
-}
-
-impl http_body::Body for CompressedBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        if self.is_over {
-            return Poll::Ready(self.trailers.take().map(|own| Ok(Frame::trailers(own))));
-        }
-        let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
-        Poll::Ready(Some(match frame {
-            None => self.last(),
-            Some(Err(error)) => Err(error),
-            Some(Ok(frame)) => match frame.into_data() {
-                Ok(piece) => push(self.codec.as_mut(), &piece, false)
-                    .map(Frame::data)
-                    .map_err(axum::Error::new),
-                Err(other) => {
-                    // Trailers are the last frame, and the encoder's rest has to precede them.
-                    self.trailers = other.into_trailers().ok();
-                    self.last()
-                }
-            },
-        }))
-    }
 }

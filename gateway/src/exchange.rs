@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock};
 use axum::response::Response;
 use bytes::Bytes;
 use http::Method;
-use http::header::{HeaderMap, HeaderValue};
+use http::header::HeaderMap;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -86,9 +86,6 @@ struct Exchange {
     client: Client,
     url: String,
     headers: HeaderMap,
-    /// The `accept-encoding` header of the client. Its answer is compressed again if the provider
-    /// compressed it.
-    accepts: Option<HeaderValue>,
     /// Whether the client expects a list in place of a stream of events.
     wants_list: bool,
 }
@@ -379,7 +376,6 @@ pub(crate) async fn answer(
         url: incoming.url(&settings),
         wants_list,
         headers: headers::upstream(&incoming.headers, true),
-        accepts: coding::accepted_codings(&incoming.headers),
         api,
         shared,
         settings,

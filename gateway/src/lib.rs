@@ -59,6 +59,7 @@ mod work;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use contexture::config::Config;
 use contexture::engines::Engines;
 use contexture::tokens::TokenCounter;
 use contexture::{Host, HostError, HostOptions, TokenError};
@@ -145,14 +146,16 @@ pub(crate) struct Shared {
     health: Health,
     work: WorkPool,
     settings: RwLock<Arc<Settings>>,
+    /// Held while the configuration is read again, so that each one replaces the last one.
+    reloading: Mutex<()>,
     /// What the last compactions changed, for the status page.
     diffs: Mutex<Diffs>,
     subjects: Subjects,
     started_ms: u64,
     address: SocketAddr,
-    /// `gateway.listen` as it was at startup. A reload cannot move the socket, so it warns if the
-    /// value differs.
-    listen: String,
+    /// The configuration as it was at startup. A reload cannot apply each of its keys, and warns if
+    /// such a key differs.
+    started_with: Config,
     /// If this is the gateway of a single command: base URLs from its environment. They apply again
     /// on each reload.
     command: Option<BaseUrls>,
@@ -161,17 +164,15 @@ pub(crate) struct Shared {
 impl Shared {
     /// See [`Handle::reload`].
     pub(crate) fn reload(&self) -> Result<(), GatewayError> {
+        let _only_one = self.reloading.lock();
         let settings = self.host.reload_if(|engines| {
             let command = self.command.as_ref();
-            settings(&self.host, engines, self.address, command)
+            let settings = settings(&self.host, engines, self.address, command)?;
+            Ok::<_, GatewayError>(settings.in_place_of(&self.settings(), self.address)?)
         })?;
-        let engines = self.host.engines();
-        let listen = &engines.config().gateway.listen;
-        if *listen != self.listen {
+        for key in settings::need_restart(&self.started_with, self.host.engines().config()) {
             tracing::warn!(
-                "`gateway.listen` changed to {listen}, but the gateway still listens on {}: restart it to apply \
-                 the change",
-                self.address
+                "`{key}` changed, but the gateway goes on with what it was started with: restart it to apply the change"
             );
         }
         *self
@@ -270,11 +271,12 @@ impl Handle {
     /// Reads the configuration again: engines, limits, timeouts, tokens and addresses of providers.
     ///
     /// Requests under way continue with the old settings. Sessions leave memory and are opened
-    /// again with the new ones. A change of `gateway.listen` only logs a warning, because it needs
-    /// a restart. Blocks.
+    /// again with the new ones. A change of a key that needs a restart, such as `gateway.listen`,
+    /// only logs a warning. Blocks.
     ///
     /// # Errors
-    /// The new configuration is invalid. The previous one stays in force.
+    /// The new configuration is invalid or empty, or would remove a protection such as
+    /// `gateway.tokens`. The previous one stays in force.
     pub fn reload(&self) -> Result<(), GatewayError> {
         self.shared.reload()
     }
@@ -380,8 +382,9 @@ impl Gateway {
                 subjects: Subjects::default(),
                 started_ms: account::now_ms(),
                 settings: RwLock::new(Arc::new(settings)),
+                reloading: Mutex::default(),
                 address,
-                listen: config.gateway.listen.clone(),
+                started_with: config.clone(),
                 command,
             }),
             listener,

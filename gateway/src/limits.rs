@@ -5,10 +5,13 @@
 //! reached, [`routes`](crate::routes) refuses the request. It does not wait, because the client
 //! knows best when to try again.
 //!
+//! Requests of the status page have the same limits, but are counted on their own. So a tenant whose
+//! agents use all of its requests still sees its page, which says why.
+//!
 //! How many connections may be open is limited in [`serving`](crate::serving).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
 
 use contexture::lock;
@@ -17,14 +20,19 @@ use tracing::Span;
 
 use crate::metrics::Metrics;
 
+/// The endpoint of the status page's requests.
+pub(crate) const PAGE: &str = "page";
+
 /// A guard that counts a request, in total and for its tenant, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ActiveRequest {
     metrics: Arc<Metrics>,
+    /// Under which name the tenant's requests are counted.
     tenant: Option<String>,
     began: Instant,
-    /// The endpoint, for the metrics. None if a limit was reached.
-    endpoint: Option<&'static str>,
+    endpoint: &'static str,
+    /// Whether a limit was reached, so that the request is refused.
+    is_refused: bool,
     /// The span of the request, which is over when the last byte is sent.
     _span: Span,
 }
@@ -51,41 +59,52 @@ impl ActiveRequest {
     ) -> Result<Self, LimitReached> {
         let mut active_request = Self {
             metrics: Arc::clone(metrics),
-            tenant: tenant.map(str::to_owned),
+            tenant: tenant.map(|tenant| match endpoint {
+                // No tenant has this name, because a name has no slash.
+                PAGE => format!("{tenant}/{PAGE}"),
+                _ => tenant.to_owned(),
+            }),
             began: Instant::now(),
-            endpoint: None,
+            endpoint,
+            is_refused: false,
             _span: Span::current(),
         };
         // Counting first and checking afterwards keeps two requests from taking the last place. If
         // the limit is reached, dropping `active_request` takes it back.
-        let before = metrics.active.fetch_add(1, Ordering::Relaxed);
-        let before_of_tenant = match tenant {
+        let active = active_request.gauge();
+        let before = active.fetch_add(1, Ordering::Relaxed);
+        let before_of_tenant = match &active_request.tenant {
             Some(tenant) => {
                 let mut active = lock(&metrics.active_of_tenants);
-                let active = active.entry(tenant.to_owned()).or_default();
+                let active = active.entry(tenant.clone()).or_default();
                 *active += 1;
                 *active - 1
             }
             None => 0,
         };
-        match () {
-            () if before >= most => Err(LimitReached::Gateway),
-            () if tenant.is_some() && before_of_tenant >= most_of_tenant => {
-                Err(LimitReached::Tenant)
-            }
-            () => {
-                active_request.endpoint = Some(endpoint);
-                Ok(active_request)
-            }
+        let reached = match () {
+            () if before >= most => LimitReached::Gateway,
+            () if tenant.is_some() && before_of_tenant >= most_of_tenant => LimitReached::Tenant,
+            () => return Ok(active_request),
+        };
+        active_request.is_refused = true;
+        Err(reached)
+    }
+
+    /// How many requests of this kind are under way.
+    fn gauge(&self) -> &AtomicI64 {
+        match self.endpoint {
+            PAGE => &self.metrics.active_of_page,
+            _ => &self.metrics.active,
         }
     }
 }
 
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        self.metrics.active.fetch_sub(1, Ordering::Relaxed);
-        if let Some(endpoint) = self.endpoint {
-            let labels = format!("endpoint=\"{endpoint}\"");
+        self.gauge().fetch_sub(1, Ordering::Relaxed);
+        if !self.is_refused {
+            let labels = format!("endpoint=\"{}\"", self.endpoint);
             let time = self.began.elapsed();
             self.metrics.observe("request_seconds", &labels, time);
         }

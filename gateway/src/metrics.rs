@@ -2,8 +2,11 @@
 //!
 //! [`Metrics`] is shared by all requests. Counters have to be listed in `COUNTERS` and histograms in
 //! `HISTOGRAMS`, which also hold their help texts. [`Metrics::add`] counts, [`Metrics::observe`]
-//! records a duration, and [`Metrics::page`] renders everything. All values begin at zero when the
-//! gateway starts.
+//! records a duration, and [`Metrics::page`] renders everything.
+//!
+//! A counter with a fixed set of labels is shown from the start, with the value zero. Otherwise
+//! Prometheus would first see it with the failures that it already counts, and take these for no
+//! increase.
 //!
 //! A label has few values, because each combination is a time series that Prometheus stores. What
 //! clients choose is bounded by [`Metrics::call_labels`].
@@ -23,49 +26,106 @@ use http::HeaderMap;
 
 use crate::{Totals, headers};
 
-/// The counters with their help texts. A counter that is not listed is not shown.
-const COUNTERS: &[(&str, &str)] = &[
-    ("requests_total", "Requests, by endpoint and outcome."),
+/// The labels of a counter with all their values. A counter without labels has the empty list. None
+/// if the values are not a fixed set.
+type FixedLabels = Option<&'static [(&'static str, &'static [&'static [&'static str]])]>;
+
+/// The APIs whose requests are counted.
+const APIS: &[&str] = &["chat", "responses", "messages", "gemini"];
+/// What becomes of a request, see [`Status`](crate::unmanaged::Status).
+const OUTCOMES: &[&str] = &[
+    "managed", "observed", "side-call", "not-managed", "failed-open",
+];
+/// Why a request fails open.
+const FAILURES: &[&str] = &[
+    "engine", "engine_not_open", "format", "held_too_long", "not_text", "overtaken", "panic",
+    "provider_refused", "record", "session_in_use", "too_many_messages", "unknown_window",
+];
+/// Why a request is refused.
+const REFUSALS: &[&str] = &[
+    "client_timeout", "content_encoding", "content_type", "host", "max_requests", "origin", "path",
+    "tenant_requests", "token", "too_large",
+];
+/// Why a request that neither fails nor is refused counts as not managed.
+const OTHERS: &[&str] = &[
+    "cachedContent",
+    "candidateCount",
+    "compact_threshold",
+    "compaction_trigger",
+    "context_management",
+    "conversation",
+    "endpoint",
+    "fallback",
+    "n",
+    "no messages",
+    "observed",
+    "previous_response_id",
+    "quarantine",
+    "side call",
+    "thread",
+];
+
+/// The counters with their labels and help texts. A counter that is not listed is not shown.
+const COUNTERS: &[(&str, FixedLabels, &str)] = &[
+    (
+        "requests_total",
+        Some(&[("endpoint", &[APIS]), ("outcome", &[OUTCOMES])]),
+        "Requests, by endpoint and outcome.",
+    ),
     (
         "failed_open_total",
+        Some(&[("reason", &[FAILURES])]),
         "Requests that were passed on unchanged because something failed, by reason.",
     ),
     (
         "not_managed_total",
+        Some(&[("reason", &[FAILURES, REFUSALS, OTHERS])]),
         "Requests that were not managed, or whose session runs another engine than the configured one, by reason.",
     ),
     (
         "unproven_total",
+        Some(&[]),
         "Sessions that began because a request did not prove that it continues an existing one.",
     ),
     (
         "engine_failures_total",
+        Some(&[("part", &[&["engine", "store"]])]),
         "Requests whose engine or store failed, by part.",
     ),
     (
         "upstream_responses_total",
+        None,
         "Answers of providers, by HTTP status. The status 0 stands for no answer.",
     ),
-    ("compactions_total", "Compactions, by outcome."),
+    ("compactions_total", None, "Compactions, by outcome."),
     (
         "hidden_rounds_total",
+        Some(&[]),
         "Rounds in which the model called only tools of the engine.",
     ),
-    ("tool_calls_total", "Calls of the engine's tools, by tool."),
+    (
+        "tool_calls_total",
+        None,
+        "Calls of the engine's tools, by tool.",
+    ),
     (
         "resent_total",
+        Some(&[]),
         "Requests that were shortened and sent again because the provider refused them as too long.",
     ),
     (
         "cut_streams_total",
+        Some(&[]),
         "Streams that ended before the answer was complete.",
     ),
     (
         "saved_tokens_total",
+        Some(&[]),
         "Estimated tokens that the engine removed from requests.",
     ),
     (
         "tokens_total",
+        None,
         "Tokens that providers reported, including hidden rounds, by kind. Each prompt token counts as input, \
          cache_read or cache_write.",
     ),
@@ -170,13 +230,15 @@ impl Histogram {
 
 /// All counters and gauges since the gateway started. Counters are keyed by their name and their
 /// labels, as Prometheus writes them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Metrics {
     counters: Mutex<BTreeMap<(&'static str, String), f64>>,
     histograms: Mutex<BTreeMap<(&'static str, String), Histogram>>,
     /// The models that have series of their own.
     models: Mutex<BTreeSet<String>>,
     pub(crate) active: AtomicI64,
+    /// The requests of the status page that are being answered. They are not part of `active`.
+    pub(crate) active_of_page: AtomicI64,
     pub(crate) active_of_tenants: Mutex<BTreeMap<String, i64>>,
     pub(crate) open_sessions: AtomicI64,
     /// Estimated savings in millionths of a US dollar. It falls if requests cost more with the
@@ -184,18 +246,54 @@ pub(crate) struct Metrics {
     pub(crate) saved_microdollars: AtomicI64,
 }
 
+impl Default for Metrics {
+    /// Metrics of a gateway that starts: counters with fixed labels are zero.
+    fn default() -> Self {
+        let counters = COUNTERS.iter().flat_map(|(name, labels, _)| {
+            let all = labels.map(all_labels).unwrap_or_default();
+            all.into_iter().map(|labels| ((*name, labels), 0.0))
+        });
+        Self {
+            counters: Mutex::new(counters.collect()),
+            histograms: Mutex::default(),
+            models: Mutex::default(),
+            active: AtomicI64::default(),
+            active_of_page: AtomicI64::default(),
+            active_of_tenants: Mutex::default(),
+            open_sessions: AtomicI64::default(),
+            saved_microdollars: AtomicI64::default(),
+        }
+    }
+}
+
+/// All combinations of these labels, as Prometheus writes them.
+fn all_labels(fixed: &[(&str, &[&[&str]])]) -> Vec<String> {
+    fixed
+        .iter()
+        .fold(vec![String::new()], |all, (name, values)| {
+            let more = |before: &String| {
+                let and = if before.is_empty() { "" } else { "," };
+                let values = values.iter().flat_map(|some| some.iter());
+                let all = values.map(|value| format!("{before}{and}{name}=\"{value}\""));
+                all.collect::<Vec<_>>()
+            };
+            all.iter().flat_map(more).collect()
+        })
+}
+
 impl Metrics {
     /// Adds to a counter. `labels` are `name="value"` pairs whose values need no escapes, or empty.
     pub(crate) fn add(&self, name: &'static str, labels: &str, by: f64) {
-        // A counter that is not listed would never be shown.
-        debug_assert!(COUNTERS.iter().any(|(known, _)| *known == name), "{name}");
         let mut counters = lock(&self.counters);
-        match counters.get_mut(&(name, labels.to_owned())) {
-            Some(counter) => *counter += by,
-            None => {
-                counters.insert((name, labels.to_owned()), by);
-            }
-        }
+        let key = (name, labels.to_owned());
+        // A counter that is not listed would never be shown, and a label that is not listed would
+        // not begin at zero.
+        debug_assert!(
+            counters.contains_key(&key)
+                || COUNTERS.iter().any(|one| one.0 == name && one.1.is_none()),
+            "{name} {labels}"
+        );
+        *counters.entry(key).or_default() += by;
     }
 
     /// Adds a duration to a histogram. `labels` are as in [`add`](Self::add).
@@ -263,7 +361,7 @@ impl Metrics {
     pub(crate) fn page(&self, engines: &[EngineHealth]) -> String {
         let mut page = String::new();
         let counters = lock(&self.counters);
-        for (name, help) in COUNTERS {
+        for (name, _, help) in COUNTERS {
             // Writing to a String never fails.
             let _ = writeln!(
                 page,

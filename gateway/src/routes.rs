@@ -39,7 +39,7 @@ use crate::exchange::{self, ClientRequest, error_response};
 use crate::failure::Failure;
 use crate::failures::Watch;
 use crate::headers;
-use crate::limits::{ActiveRequest, LimitReached};
+use crate::limits::{self, ActiveRequest, LimitReached};
 use crate::page;
 use crate::session_key;
 use crate::settings::{ProviderKey, Settings};
@@ -148,6 +148,14 @@ fn refused(
     answer
 }
 
+const HEALTH: &str = "/healthz";
+const METRICS: &str = "/metrics";
+
+/// Whether the gateway answers requests for a path itself.
+fn is_own(path: &str) -> bool {
+    matches!(path, "/" | HEALTH | METRICS) || page::is_page_path(path)
+}
+
 /// Answers a request whose host and origin are allowed, see the module documentation for the order
 /// of the checks.
 async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Request) -> Response {
@@ -159,13 +167,21 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
         return refused(shared, api, None, status, ("path", message.to_owned()));
     }
     let normal = endpoint::normalised(&path);
-    if normal == "/healthz" {
+    if !is_own(&path) && (normal.is_empty() || is_own(&normal)) {
+        // A rule of a proxy for one of these paths does not know the path in another spelling.
+        let api = Route::of(&path, request.headers()).api();
+        let message = "the gateway answers this path itself, but not in this spelling: send it with single slashes and \
+                       without one at its end";
+        let status = (StatusCode::NOT_FOUND, "not_found_error");
+        return refused(shared, api, None, status, ("path", message.to_owned()));
+    }
+    if path == HEALTH {
         // The status stays 200, because restarting a degraded gateway would make it worse.
         let is_owner = settings.tokens.caller(request.headers_mut()) == Some(Caller::Owner);
         let report = (shared.health).report(&shared.host.engines().health(), is_owner);
         return text(StatusCode::OK, report.unwrap_or_else(|| "ok\n".to_owned()));
     }
-    if normal.is_empty() && request.method() == Method::GET {
+    if path == "/" && request.method() == Method::GET {
         return page::page();
     }
     let query = request.uri().query().unwrap_or_default().to_owned();
@@ -180,13 +196,13 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
     const UNKNOWN: (StatusCode, &str) = (StatusCode::UNAUTHORIZED, "authentication_error");
     let Some(caller) = settings.tokens.caller(request.headers_mut()) else {
         let message =
-            "this gateway needs a token: send it as `x-contexture-token` (`gateway.tokens`)";
+            "this gateway needs a valid token: send it as `x-contexture-token` (`gateway.tokens`)";
         return refused(shared, api, None, UNKNOWN, ("token", message.to_owned()));
     };
     if has_moved && route.provider != Provider::Google {
         request.headers_mut().remove(GOOGLE_KEY);
     }
-    if normal == "/metrics" {
+    if path == METRICS {
         return text(
             StatusCode::OK,
             shared.metrics.page(&shared.host.engines().health()),
@@ -236,7 +252,7 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
     }
     let most = (settings.max_requests, settings.tenant_requests);
     let endpoint = match is_page {
-        true => "page",
+        true => limits::PAGE,
         false => route.endpoint.name(),
     };
     let acquired =

@@ -37,8 +37,10 @@ const READ_BUFFER: usize = 64 << 10;
 /// The least time between two warnings that connections have to wait.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 /// How many open files are reserved for other things than connections: stores, locks, logs, plugins.
-#[cfg(unix)]
-const RESERVED_FILES: u64 = 192;
+const RESERVED_FILES: usize = 192;
+/// How many connections are allowed even if the limit of open files leaves fewer beside the
+/// [`RESERVED_FILES`]. Not all of those are in use in a small gateway.
+const LEAST_CONNECTIONS: usize = 16;
 /// The number of open files that [`raise_file_limit`] asks for.
 #[cfg(unix)]
 const WANTED_FILES: u64 = 65_536;
@@ -58,8 +60,8 @@ pub(crate) async fn serve(
             tracing::debug!("cannot turn off delayed sending for a connection: {error}");
         }
     });
-    let most = shared.settings().max_connections.min(file_limit() / 2);
-    let free = Arc::new(Semaphore::new(most.max(1)));
+    let (most, limit) = most_connections(shared.settings().max_connections, file_limit());
+    let free = Arc::new(Semaphore::new(most));
     let connections = GracefulShutdown::new();
     let accepting = async {
         let mut warned: Option<Instant> = None;
@@ -68,7 +70,7 @@ pub(crate) async fn serve(
             if free.available_permits() == 0 && is_due {
                 warned = Some(Instant::now());
                 tracing::warn!(
-                    "all {most} connections are in use, so new ones wait (`gateway.max_connections`)"
+                    "all {most} connections are in use, so new ones wait: raise {limit}"
                 );
             }
             // The semaphore is never closed, so this cannot fail.
@@ -141,18 +143,29 @@ async fn until_quiet(shared: &Shared) {
     let mut since = Instant::now();
     while since.elapsed() < QUIET_TIME {
         sleep(QUIET_TIME / 20).await;
-        if shared.metrics.active.load(Ordering::Relaxed) > 0 {
+        let (active, of_page) = (&shared.metrics.active, &shared.metrics.active_of_page);
+        if active.load(Ordering::Relaxed) + of_page.load(Ordering::Relaxed) > 0 {
             since = Instant::now();
         }
     }
 }
 
-/// How many files this process may open for connections. Each connection may need another one to a
-/// provider. Unlimited if the system has no such limit.
+/// How many connections are open at once, and the limit that decides it: the one that is
+/// configured, or that of open files if it allows fewer.
+fn most_connections(configured: usize, files: usize) -> (usize, &'static str) {
+    // Each connection may need another one to a provider.
+    let allowed = (files.saturating_sub(RESERVED_FILES) / 2).max(LEAST_CONNECTIONS);
+    match configured <= allowed {
+        true => (configured.max(1), "`gateway.max_connections`"),
+        false => (allowed, "the limit of open files (`ulimit -n`)"),
+    }
+}
+
+/// How many files this process may open. Unlimited if the system has no such limit.
 fn file_limit() -> usize {
     #[cfg(unix)]
     if let Some(most) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
-        return usize::try_from(most.saturating_sub(RESERVED_FILES)).unwrap_or(usize::MAX);
+        return usize::try_from(most).unwrap_or(usize::MAX);
     }
     usize::MAX
 }
@@ -176,6 +189,34 @@ pub fn raise_file_limit() {
             if let Err(error) = setrlimit(Resource::Nofile, raised) {
                 tracing::debug!("cannot raise the limit of open files: {error}");
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lower_limit_decides_how_many_connections_there_are_and_is_named() {
+        let (own, files) = (
+            "`gateway.max_connections`",
+            "the limit of open files (`ulimit -n`)",
+        );
+        for (configured, limit, most, named) in [
+            (4_096, usize::MAX, 4_096, own),
+            (4_096, 65_536, 4_096, own),
+            (4_096, 1_024, 416, files),
+            (4_096, 256, 32, files),
+            (4_096, 128, 16, files),
+            (4_096, 0, 16, files),
+            (8, 128, 8, own),
+        ] {
+            assert_eq!(
+                most_connections(configured, limit),
+                (most, named),
+                "{configured} {limit}"
+            );
         }
     }
 }

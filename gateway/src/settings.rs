@@ -87,9 +87,11 @@ pub enum SettingsError {
         /// The invalid entry, as it is written in the configuration.
         entry: String,
     },
-    /// An environment variable that the configuration names is not set or is empty.
+    /// An environment variable that the configuration names is not set or is empty. Variables are
+    /// those with which the process was started, so a new one needs a restart.
     #[error(
-        "`{key}` names the environment variable {variable}, which is not set or is empty: set it"
+        "`{key}` names the environment variable {variable}, which is not set or is empty: set it, and start the gateway \
+         again if it is running"
     )]
     Variable {
         /// The key of the configuration that names the variable, such as
@@ -97,6 +99,15 @@ pub enum SettingsError {
         key: String,
         /// The name of the environment variable that has to be set.
         variable: String,
+    },
+    /// A reload would remove a protection of a running gateway. The file may be half written.
+    #[error(
+        "`{key}` is not set any more, but protects a gateway that is running: set it again, or restart the gateway if \
+         you mean it"
+    )]
+    Removed {
+        /// The key that is no longer set, such as `gateway.tokens`.
+        key: String,
     },
     /// A certificate of `gateway.tls` or `upstream.*.tls` cannot be used.
     #[error(transparent)]
@@ -116,6 +127,7 @@ impl SettingsError {
             Self::Name { name } | Self::NoVariable { name } => vec!["gateway", "tokens", name],
             Self::SameToken { second, .. } => vec!["gateway", "tokens", second],
             Self::Entry { key, .. } => key.split('.').collect(),
+            Self::Removed { key } => key.split('.').collect(),
             // Only the name of a token may have dots in it, and is the last part.
             Self::Variable { key, .. } => key.splitn(3, '.').collect(),
             Self::Certificate(error) => error.key().split('.').collect(),
@@ -161,6 +173,30 @@ pub fn certificate_problems(loaded: &Loaded) -> Vec<SettingsError> {
         });
     let found = own.into_iter().chain(of_providers);
     found.map(SettingsError::Certificate).collect()
+}
+
+/// The keys that are read only at the start of a gateway, as paths of JSON pointers.
+const READ_AT_START: [&str; 9] = [
+    "/gateway/listen",
+    "/gateway/max_connections",
+    "/gateway/telemetry",
+    "/transcript/store",
+    "/transcript/url_env",
+    "/transcript/tenant",
+    "/transcript/max_connections",
+    "/transcript/statement_timeout_ms",
+    "/transcript/ca_file",
+];
+
+/// The keys that differ between the configuration that a gateway was started with and a new one, and
+/// that only a restart applies.
+pub(crate) fn need_restart(started: &Config, new: &Config) -> Vec<String> {
+    // A configuration was read from a file, so it always has a JSON form.
+    let [started, new] = [started, new].map(|own| serde_json::to_value(own).unwrap_or_default());
+    let mut keys = READ_AT_START.to_vec();
+    keys.retain(|key| started.pointer(key) != new.pointer(key));
+    let dotted = |key: &str| key.trim_start_matches('/').replace('/', ".");
+    keys.into_iter().map(dotted).collect()
 }
 
 /// The names of `gateway.tokens` that are not valid, and those that share a variable.
@@ -378,10 +414,7 @@ impl Settings {
             header_timeout: ms(gateway.header_timeout_ms),
             open_sessions: gateway.open_sessions as usize,
             access,
-            tokens: Tokens {
-                own: token,
-                tenants,
-            },
+            tokens: Tokens::new(token, tenants),
             open_key: gateway.open_key,
             config: config.clone(),
             max_output_tokens: config.model.max_output_tokens,
@@ -391,6 +424,42 @@ impl Settings {
             anthropic,
             google,
         })
+    }
+
+    /// These settings in place of the old ones, in a gateway that listens on `address` and is running.
+    ///
+    /// # Errors
+    /// A key is gone that keeps others out, or that keeps from them what they must not read.
+    pub(crate) fn in_place_of(
+        mut self,
+        old: &Self,
+        address: SocketAddr,
+    ) -> Result<Self, SettingsError> {
+        let old_ones = old.protections(address).into_iter();
+        for ((key, was_set), (_, is_set)) in old_ones.zip(self.protections(address)) {
+            if was_set && !is_set {
+                return Err(SettingsError::Removed { key });
+            }
+        }
+        self.tokens.remember(&old.tokens);
+        Ok(self)
+    }
+
+    /// The keys that protect a gateway that listens on `address`, each with whether it is set.
+    fn protections(&self, address: SocketAddr) -> Vec<(String, bool)> {
+        let own = [
+            ("gateway.tokens", !self.tokens.tenants.is_empty()),
+            ("gateway.hosts", self.access.checks_hosts(address)),
+            ("gateway.tls", self.tls.is_some()),
+            ("transcript.redact", self.config.transcript.redact),
+        ];
+        // Without an address, conversations go to the provider's usual one.
+        let upstreams = Provider::ALL.map(|provider| {
+            let key = format!("upstream.{}.base_url", provider.name());
+            (key, self.upstream(provider).is_named)
+        });
+        let own = own.map(|(key, is_set)| (key.to_owned(), is_set));
+        own.into_iter().chain(upstreams).collect()
     }
 
     /// The context window of a model in tokens, if the configuration says what it is.

@@ -8,6 +8,8 @@
 //! [`Tokens::caller`] does this, and removes the token from the request. What a caller may do is
 //! decided by [`routes`](crate::routes).
 
+use std::collections::BTreeSet;
+
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -34,7 +36,7 @@ pub(crate) struct Tenant {
 /// it may use the gateway's keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// It presents no token of the gateway's. Only possible without tenants.
+    /// It presents no valid token of the gateway's. Only possible without tenants.
     Anybody,
     Owner,
     Tenant(String),
@@ -55,13 +57,35 @@ pub(crate) struct Tokens {
     /// The token of the home directory. None if it cannot be stored there.
     pub(crate) own: Option<GatewayToken>,
     pub(crate) tenants: Vec<Tenant>,
+    /// The tokens that were valid before the configuration was read again. Clients that still send
+    /// them are refused, because a provider must not learn them.
+    former: Vec<String>,
 }
 
 impl Tokens {
+    pub(crate) fn new(own: Option<GatewayToken>, tenants: Vec<Tenant>) -> Self {
+        Self {
+            own,
+            tenants,
+            former: Vec::new(),
+        }
+    }
+
+    /// Remembers the tokens that these replace.
+    pub(crate) fn remember(&mut self, old: &Self) {
+        let own = old.own.as_ref().map(GatewayToken::text);
+        let tenants = old.tenants.iter().map(|tenant| tenant.token.as_str());
+        let before = own.into_iter().chain(tenants).map(str::to_owned);
+        let mut former: BTreeSet<String> = before.chain(old.former.iter().cloned()).collect();
+        former.retain(|token| self.owner_of(token.as_bytes()).is_none());
+        self.former = former.into_iter().collect();
+    }
+
     /// Finds out who sends a request. Removes tokens from the headers, so that none of them is sent
-    /// to a provider. Returns None if a token is required and the request has none that is valid.
+    /// to a provider. Returns None if a token is required and the request has none that is valid,
+    /// and if it has only one that is not valid any more.
     pub(crate) fn caller(&self, headers: &mut HeaderMap) -> Option<Caller> {
-        let mut caller = Caller::Anybody;
+        let (mut caller, mut is_former) = (Caller::Anybody, false);
         let token = HeaderName::from_static(headers::TOKEN);
         // The search continues after a token was found, because no token may reach a provider.
         for name in std::iter::once(token).chain(CREDENTIALS) {
@@ -70,11 +94,13 @@ impl Tokens {
                 continue;
             };
             headers.remove(&name);
+            is_former |= found == Caller::Anybody;
             if caller == Caller::Anybody {
                 caller = found;
             }
         }
-        (caller != Caller::Anybody || self.tenants.is_empty()).then_some(caller)
+        let is_open = self.tenants.is_empty() && !is_former;
+        (caller != Caller::Anybody || is_open).then_some(caller)
     }
 
     /// Explains how a client can use the gateway's key. This is the error for a client that sent
@@ -115,7 +141,8 @@ impl Tokens {
             .or_else(in_basic)
     }
 
-    /// Whose token this is. None if it is nobody's.
+    /// Whose token this is: [`Caller::Anybody`] if it is not valid any more, and None if it is
+    /// nobody's.
     fn owner_of(&self, token: &[u8]) -> Option<Caller> {
         // The comparison takes the same time wherever the two differ. Otherwise the token could be
         // guessed byte by byte.
@@ -123,8 +150,10 @@ impl Tokens {
         if self.own.as_ref().is_some_and(|own| is(own.text())) {
             return Some(Caller::Owner);
         }
-        let tenant = self.tenants.iter().find(|tenant| is(&tenant.token))?;
-        Some(Caller::Tenant(tenant.name.clone()))
+        if let Some(tenant) = self.tenants.iter().find(|tenant| is(&tenant.token)) {
+            return Some(Caller::Tenant(tenant.name.clone()));
+        }
+        (self.former.iter().any(|token| is(token))).then_some(Caller::Anybody)
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use contexture::HostOptions;
-use contexture_gateway::Gateway;
+use contexture_gateway::{Gateway, GatewayError};
 use contexture_provider_simulator::{Answer, Fault};
 use support::agent::{APIS, Agent, Api};
 use support::{Running, Stage};
@@ -141,8 +141,8 @@ fn answering() -> Stage {
 fn keyed(stage: &Stage, gateway: &str) {
     let base = stage.provider.base_url();
     let config = format!(
-        "upstream:\n  openai: {{base_url: \"{base}/v1\", api_key_env: {}}}\n  anthropic: {{base_url: \"{base}\"}}\n\
-         gateway: {{{gateway}}}\n",
+        "upstream:\n  openai: {{base_url: \"{base}/v1\", api_key_env: {}}}\n  anthropic: {{base_url: \"{base}\"}}\n  \
+         google: {{base_url: \"{base}\"}}\ngateway: {{{gateway}}}\n",
         KEY.0
     );
     std::fs::write(stage.config(), config).unwrap();
@@ -538,11 +538,7 @@ async fn what_reaches_a_model_is_json_by_its_content_type() {
     }
     // Other requests go on in any form with the client's own key, and uploads with a token.
     keyed(&stage, "");
-    let handle = gateway.handle.clone();
-    tokio::task::spawn_blocking(move || handle.reload())
-        .await
-        .unwrap()
-        .unwrap();
+    reload(&gateway).await.unwrap();
     let (own, known) = (
         "authorization: Bearer own",
         format!("x-contexture-token: {}", token(&stage)),
@@ -979,6 +975,191 @@ async fn tokens_count_on_loopback_too() {
     }
 }
 
+async fn reload(gateway: &Running) -> Result<(), GatewayError> {
+    let handle = gateway.handle.clone();
+    tokio::task::spawn_blocking(move || handle.reload())
+        .await
+        .unwrap()
+}
+
+/// A file that is being written may be empty, gone or half there when the gateway reads it.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_reload_opens_a_gateway_that_needs_tokens() {
+    let stage = answering();
+    stage.configure("");
+    let upstream = std::fs::read_to_string(stage.config()).unwrap();
+    let tokens = format!("  tokens:\n    alice: {}\n    bob: {}\n", ALICE.0, BOB.0);
+    let whole = format!("{upstream}gateway:\n  mode: manage\n{tokens}");
+    std::fs::write(stage.config(), &whole).unwrap();
+    let gateway = stage.gateway().await;
+    let is_closed = async |what: &str| {
+        let chat = ("POST", "/v1/chat/completions", CHAT);
+        let bob = format!("authorization: Bearer {}", BOB.1);
+        let answered = ask(&gateway, chat, &[]).await;
+        assert!(answered.is_refused("token"), "{what}: {}", answered.text);
+        ask(&gateway, chat, &[&bob]).await;
+        for came in stage.provider.requests() {
+            let headers = format!("{:?}", came.headers);
+            assert!(!headers.contains(BOB.1), "{what}: {headers}");
+        }
+    };
+    for length in (0..whole.len()).step_by(3) {
+        let written = &whole[..length];
+        std::fs::write(stage.config(), written).unwrap();
+        // Some of it names other tenants or another provider, which is allowed.
+        let _ = reload(&gateway).await;
+        is_closed(written).await;
+    }
+    for (written, named) in [
+        ("", "config.yaml"),
+        ("# nothing yet\n", "config.yaml"),
+        (&*upstream, "gateway.tokens"),
+        ("gateway: {tokens: {}}\n", "gateway.tokens"),
+    ] {
+        std::fs::write(stage.config(), written).unwrap();
+        let error = reload(&gateway).await.unwrap_err().to_string();
+        assert!(
+            error.contains(named) && error.contains("restart"),
+            "{error}"
+        );
+        is_closed(written).await;
+    }
+    std::fs::remove_file(stage.config()).unwrap();
+    assert!(reload(&gateway).await.is_err());
+    is_closed("no file").await;
+}
+
+/// On an address that other machines reach, names that are configured keep other names out.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_reload_takes_the_last_name_of_a_gateway_that_checks_them() {
+    let stage = answering();
+    let tokens = format!("tokens: {{alice: {}}}", ALICE.0);
+    stage.configure(&format!("gateway: {{hosts: [gw.test], {tokens}}}\n"));
+    let gateway = support::start_at(stage.home.path(), "0.0.0.0:0").await;
+    stage.configure(&format!("gateway: {{{tokens}}}\n"));
+    let error = reload(&gateway).await.unwrap_err().to_string();
+    assert!(error.contains("gateway.hosts"), "{error}");
+    stage.configure(&format!("gateway: {{hosts: [other.test], {tokens}}}\n"));
+    reload(&gateway).await.unwrap();
+}
+
+/// Conversations stay with the provider that was named, and the secrets in them stay masked.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_reload_gives_conversations_to_others() {
+    let stage = answering();
+    stage.configure("transcript: {redact: true}\n");
+    let whole = std::fs::read_to_string(stage.config()).unwrap();
+    let gateway = stage.gateway().await;
+    for (line, named) in [
+        ("  openai:", "`upstream.openai.base_url`"),
+        ("  anthropic:", "`upstream.anthropic.base_url`"),
+        ("  google:", "`upstream.google.base_url`"),
+        ("transcript:", "`transcript.redact`"),
+    ] {
+        let rest = whole.lines().filter(|one| !one.starts_with(line));
+        let rest: String = rest.map(|line| format!("{line}\n")).collect();
+        std::fs::write(stage.config(), rest).unwrap();
+        let error = reload(&gateway).await.unwrap_err().to_string();
+        assert!(error.contains(named), "{line}: {error}");
+    }
+    std::fs::write(stage.config(), whole).unwrap();
+    reload(&gateway).await.unwrap();
+}
+
+/// A client that was not told of a new token goes on sending the old one, in place of its key.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_was_valid_once_reaches_no_provider() {
+    let stage = answering();
+    let gateway = stage.gateway().await;
+    let chat = ("POST", "/v1/chat/completions", CHAT);
+    let first = token(&stage);
+    std::fs::remove_file(stage.home.path().join("gateway.token")).unwrap();
+    reload(&gateway).await.unwrap();
+    let own = token(&stage);
+    assert_ne!(first, own);
+    let old = format!("authorization: Bearer {first}");
+    assert!(ask(&gateway, chat, &[&old]).await.is_refused("token"));
+    // Without tenants, nobody else needs a token.
+    let other = "authorization: Bearer own";
+    assert_eq!(ask(&gateway, chat, &[other]).await.status, 200);
+
+    let alice = |(variable, _): (&str, &str)| {
+        stage.configure(&format!("gateway: {{tokens: {{alice: {variable}}}}}\n"));
+    };
+    for variable in [ALICE, BOB] {
+        alice(variable);
+        reload(&gateway).await.unwrap();
+    }
+    for old in [first.as_str(), ALICE.1] {
+        let old = format!("authorization: Bearer {old}");
+        assert!(ask(&gateway, chat, &[&old]).await.is_refused("token"));
+        for new in [own.as_str(), BOB.1] {
+            let new = format!("x-contexture-token: {new}");
+            let sent = stage.provider.requests().len();
+            ask(&gateway, chat, &[&old, &new]).await;
+            assert_eq!(stage.provider.requests().len(), sent + 1);
+            assert_eq!(credential(&stage), "");
+        }
+    }
+    // It may become valid again.
+    alice(ALICE);
+    reload(&gateway).await.unwrap();
+    let again = format!("authorization: Bearer {}", ALICE.1);
+    let answered = ask(&gateway, chat, &[&again]).await;
+    assert!(!answered.is_refused("token"), "{}", answered.text);
+}
+
+/// A proxy that hides a path from tenants knows one spelling of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_gateways_own_paths_have_one_spelling() {
+    let stage = answering();
+    let gateway = stage.gateway().await;
+    let (page, health, metrics) = ("<title>", "\r\n\r\nok\n", "# TYPE contexture");
+    for (path, own) in [
+        ("/", page),
+        ("/?a=1", page),
+        ("/healthz", health),
+        ("/healthz?a=1", health),
+        ("/metrics", metrics),
+        ("/metrics?a=1", metrics),
+        ("/contexture/overview", "\"prices_as_of\""),
+    ] {
+        let answered = ask(&gateway, ("GET", path, ""), &[]).await;
+        assert!(answered.text.contains(own), "{path}: {}", answered.text);
+    }
+    for path in ["metrics", "healthz", "contexture/overview"] {
+        let upper = path.to_uppercase();
+        for spelled in [
+            format!("/{path}/"),
+            format!("/{path}//"),
+            format!("/{path}/?a=1"),
+            format!("//{path}"),
+            format!("///{path}/"),
+            format!("/./{path}"),
+            format!("/{path}/."),
+            format!("/x/../{path}"),
+            format!("/%2e/{path}"),
+            format!("/%2f{path}"),
+            format!("/{path}%2f"),
+            format!("/{path}%20"),
+            format!("/{path};a=1"),
+            format!("/%{:02x}{}", path.as_bytes()[0], &path[1..]),
+            format!("/{upper}"),
+        ] {
+            let answered = ask(&gateway, ("GET", &spelled, ""), &[]).await;
+            let text = &answered.text;
+            for own in [page, health, metrics, "\"prices_as_of\""] {
+                assert!(!text.contains(own), "{spelled}: {text}");
+            }
+        }
+        for spelled in [format!("/{path}/"), format!("//{path}")] {
+            let answered = ask(&gateway, ("GET", &spelled, ""), &[]).await;
+            assert_eq!(answered.status, 404, "{spelled}: {}", answered.text);
+        }
+    }
+    assert_eq!(ask(&gateway, ("GET", "//", ""), &[]).await.status, 404);
+}
+
 /// One that asks as often as it can leaves the others their share.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_tenant_takes_the_requests_of_another() {
@@ -1015,6 +1196,11 @@ async fn no_tenant_takes_the_requests_of_another() {
                 .header("x-contexture-reason")
                 .starts_with("tenant_requests")
         );
+        // Its page says why.
+        let known = format!("x-contexture-token: {}", ALICE.1);
+        let page = ask(&gateway, ("GET", "/contexture/not-managed", ""), &[&known]).await;
+        assert_eq!(page.status, 200, "{}", page.text);
+        assert!(page.text.contains("tenant_requests"), "{}", page.text);
         stage.provider.answer_with(|_| Answer::text("Yes."));
         assert_eq!(agent(BOB.1, 1).send().await.text, "Yes.");
         for asking in asking {

@@ -135,6 +135,33 @@ async fn calls_are_counted_by_model_engine_and_agent_and_their_time_by_buckets()
     gateway.stop().await;
 }
 
+/// Prometheus sees a burst of failures as an increase only if it has seen the counter before.
+#[tokio::test(flavor = "multi_thread")]
+async fn counters_begin_at_zero() {
+    let stage = Stage::new("");
+    let gateway = stage.gateway().await;
+    let page = page(&gateway).await;
+    for counter in [
+        "requests_total{endpoint=\"gemini\",outcome=\"failed-open\"}",
+        "failed_open_total{reason=\"record\"}",
+        "not_managed_total{reason=\"record\"}",
+        "not_managed_total{reason=\"tenant_requests\"}",
+        "not_managed_total{reason=\"side call\"}",
+        "engine_failures_total{part=\"engine\"}",
+        "engine_failures_total{part=\"store\"}",
+        "unproven_total",
+        "hidden_rounds_total",
+        "resent_total",
+        "cut_streams_total",
+        "saved_tokens_total",
+    ] {
+        assert!(
+            page.contains(&format!("\ncontexture_{counter} 0\n")),
+            "{counter}:\n{page}"
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_clients_choose_makes_no_series_without_end() {
     let stage = Stage::new("model: {context_length: 100000}\n");

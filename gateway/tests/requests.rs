@@ -90,22 +90,6 @@ fn compressed(coding: &str, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-fn expanded(coding: &str, bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    match coding {
-        "gzip" => flate2::read::MultiGzDecoder::new(bytes)
-            .read_to_end(&mut out)
-            .map(drop),
-        "deflate" => flate2::read::ZlibDecoder::new(bytes)
-            .read_to_end(&mut out)
-            .map(drop),
-        "zstd" => zstd::stream::copy_decode(bytes, &mut out),
-        _ => out.write_all(bytes),
-    }
-    .unwrap();
-    out
-}
-
 /// Codings in the order of application, the header that names them, and whether it is split into several lines.
 #[tokio::test(flavor = "multi_thread")]
 async fn compressed_requests_are_managed_and_go_on_plain() {
@@ -217,7 +201,7 @@ async fn compressed_requests_are_managed_and_go_on_plain() {
 
 /// Providers that compress although they were asked not to: whole answers, and streams in pieces that end at any byte.
 #[tokio::test(flavor = "multi_thread")]
-async fn compressed_answers_are_read_and_the_client_is_given_what_it_takes() {
+async fn compressed_answers_are_read_and_the_client_gets_them_plain() {
     let chunk = |delta: Value, finish: Value| {
         let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
         format!(
@@ -266,14 +250,7 @@ async fn compressed_answers_are_read_and_the_client_is_given_what_it_takes() {
             std::fs::write(home.path().join("config.yaml"), config).unwrap();
             let gateway = support::start(home.path()).await;
             let body = json!({"model": "m", "stream": is_stream, "messages": [{"role": "user", "content": "Hi"}]});
-            // Brotli is only read.
-            let is_written = coding != "br";
-            for (accepts, is_coded) in [
-                (None, is_written),
-                (Some("identity"), false),
-                (Some("gzip, deflate, br, zstd"), is_written),
-                (Some("gzip;q=0, br;q=0, zstd;q=0, deflate;q=0"), false),
-            ] {
+            for accepts in [None, Some("identity"), Some("gzip, deflate, br, zstd")] {
                 let header: Vec<_> = accepts
                     .iter()
                     .map(|value| ("accept-encoding", *value))
@@ -286,33 +263,16 @@ async fn compressed_answers_are_read_and_the_client_is_given_what_it_takes() {
                 )
                 .await;
                 assert_eq!(status(&answer), "managed");
-                let told = answer
-                    .headers()
-                    .get("content-encoding")
-                    .map(|value| value.to_str().unwrap().to_owned());
-                assert_eq!(
-                    told.as_deref(),
-                    is_coded.then_some(coding),
-                    "{coding} {accepts:?}"
-                );
-                let bytes = answer.bytes().await.unwrap();
-                let plain = if is_coded {
-                    expanded(coding, &bytes)
-                } else {
-                    bytes.to_vec()
-                };
-                assert_eq!(
-                    String::from_utf8(plain).unwrap(),
-                    text,
-                    "{coding} {accepts:?}"
-                );
+                let told = answer.headers().get("content-encoding");
+                assert_eq!(told, None, "{coding} {accepts:?}");
+                assert_eq!(answer.text().await.unwrap(), text, "{coding} {accepts:?}");
             }
             if !is_stream {
                 assert_eq!(
                     gateway
                         .metric("contexture_tokens_total{kind=\"output\"")
                         .await,
-                    8.0,
+                    6.0,
                     "{coding}"
                 );
             }

@@ -145,11 +145,17 @@ async fn a_reload_takes_a_new_certificate_and_keeps_the_old_one_if_it_is_wrong()
         200
     );
 
-    // Without the section it is HTTP again, on the same socket.
+    // A file that is half written does not turn it off.
     stage.configure("");
-    reload().await.unwrap();
-    let plain = url.replace("https://", "http://");
-    assert_eq!(reqwest::get(plain).await.unwrap().status(), 200);
+    let error = reload().await.unwrap_err().to_string();
+    assert!(
+        error.contains("`gateway.tls` is not set any more"),
+        "{error}"
+    );
+    assert_eq!(
+        second.client().get(&url).send().await.unwrap().status(),
+        200
+    );
     gateway.stop().await;
 }
 

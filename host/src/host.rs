@@ -61,6 +61,14 @@ pub enum HostError {
     /// An engine could not delete what it derived from a session.
     #[error(transparent)]
     Engine(#[from] OpenError),
+    /// The configuration that was read again sets nothing, although the one in force does. Whoever
+    /// replaces a file may have emptied or removed it for a moment. The defaults would remove what
+    /// protects a gateway, such as its tokens.
+    #[error(
+        "{} is empty or gone: write it again, or restart the program if you mean the defaults",
+        .0.display()
+    )]
+    Emptied(PathBuf),
 }
 
 /// Where a host finds its files, and what it may do. The defaults are those of the command line, so
@@ -139,8 +147,9 @@ impl Host {
     /// the session's warnings say so.
     ///
     /// # Errors
-    /// Returns an error if the new configuration is wrong, including the settings of engines. The
-    /// last good configuration then stays in force, and the log contains a warning.
+    /// Returns an error if the new configuration is wrong, including the settings of engines, or if
+    /// its file has become empty or was removed. The last good configuration then stays in force,
+    /// and the log contains a warning.
     pub fn reload(&self) -> Result<(), HostError> {
         self.reload_if(|_| Ok(()))
     }
@@ -154,7 +163,13 @@ impl Host {
         &self,
         check: impl FnOnce(&Engines) -> Result<T, E>,
     ) -> Result<T, E> {
-        let read = read(&self.options).and_then(|loaded| engines_of(loaded, &self.options));
+        let old = self.engines();
+        let read = read(&self.options).and_then(|loaded| match &old.loaded().path {
+            Some(file) if loaded.is_empty() && !old.loaded().is_empty() => {
+                Err(HostError::Emptied(file.clone()))
+            }
+            _ => engines_of(loaded, &self.options),
+        });
         let checked = read.and_then(|engines| {
             // The settings of engines are checked here already, so that a bad value does not
             // replace a good configuration.

@@ -231,6 +231,8 @@ fn a_wrong_configuration_leaves_the_last_good_one_in_force_and_is_told() {
             "compression: {template: missing.md}\n",
             "`compression.template` cannot be used",
         ),
+        ("", "config.yaml is empty or gone"),
+        ("# nothing yet\n", "config.yaml is empty or gone"),
     ] {
         agent.configure(wrong);
         let mut error = None;
@@ -241,6 +243,7 @@ fn a_wrong_configuration_leaves_the_last_good_one_in_force_and_is_told() {
             matches!(
                 error,
                 HostError::Config(ConfigError::Document(_) | ConfigError::Invalid(_))
+                    | HostError::Emptied(_)
             ),
             "{wrong}: {error:?}"
         );
@@ -256,6 +259,9 @@ fn a_wrong_configuration_leaves_the_last_good_one_in_force_and_is_told() {
             "{handed_out}"
         );
     }
+    fs::remove_file(agent.home.path().join("config.yaml")).unwrap();
+    let error = agent.host.reload().unwrap_err();
+    assert!(matches!(error, HostError::Emptied(_)), "{error:?}");
     agent.configure(&good.replace('6', "3"));
     agent.host.reload().unwrap();
     let (_, handed_out) = turn(&mut agent.open("mended"), 21);

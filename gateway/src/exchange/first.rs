@@ -25,7 +25,6 @@ use super::replies::{
 use super::rounds::relay_answer;
 use crate::answer::Rounds;
 use crate::api::Api;
-use crate::coding::{self, Coding};
 use crate::conversation::{FitLimits, TurnRequest, TurnResult};
 use crate::failure::cause_of;
 use crate::headers;
@@ -47,8 +46,7 @@ const SMALL_PROMPT: u64 = 2_000;
 /// uses less, because the provider's count is not known exactly.
 const WINDOW_SHARES: [u64; 3] = [90, 65, 45];
 
-/// Sends a turn and returns the answer for the client, with headers that describe what was done. If
-/// the provider compressed its answer, the client's is compressed in the same way.
+/// Sends a turn and returns the answer for the client, with headers that describe what was done.
 pub(super) async fn managed(
     exchange: Exchange,
     slot: SessionSlot,
@@ -58,11 +56,7 @@ pub(super) async fn managed(
 ) -> Response {
     let call = exchange.model_call(&request);
     let sending = send_fitting(&exchange, &slot, &request, result);
-    let SentTurn {
-        result,
-        coding,
-        answer,
-    } = match sending.instrument(call.span.clone()).await {
+    let SentTurn { result, answer } = match sending.instrument(call.span.clone()).await {
         Ok(sent) => sent,
         Err(error) => return unreachable(exchange.api, &error),
     };
@@ -88,18 +82,12 @@ pub(super) async fn managed(
     if wants_list {
         answer = as_list(answer);
     }
-    match coding {
-        Some(coding) => coding::compress_response(answer, coding),
-        None => answer,
-    }
+    answer
 }
 
 /// The turn that was sent in the end, and the provider's response to it.
 pub(super) struct SentTurn {
     pub(super) result: TurnResult,
-    /// The coding to compress the client's answer with. None if the provider did not compress, or
-    /// the client does not accept it.
-    pub(super) coding: Option<Coding>,
     pub(super) answer: ProviderAnswer,
 }
 
@@ -174,7 +162,6 @@ pub(super) async fn send_fitting(
     let mut shares = WINDOW_SHARES.iter();
     loop {
         let mut response = exchange.send(result.take_body(&request.body)).await?;
-        let coding = coding::client_coding(&response, exchange.accepts.as_ref());
         let (status, headers) = (response.status(), response.headers().clone());
         let mut start = StreamStart::default();
         let error = if matches!(status.as_u16(), 400 | 413 | 422 | 500) {
@@ -189,11 +176,7 @@ pub(super) async fn send_fitting(
                 Some(error) if overflow(400, &error).is_some() => Some(error),
                 _ => {
                     let answer = ProviderAnswer::Started(start, response);
-                    return Ok(SentTurn {
-                        result,
-                        coding,
-                        answer,
-                    });
+                    return Ok(SentTurn { result, answer });
                 }
             }
         };
@@ -221,11 +204,7 @@ pub(super) async fn send_fitting(
             is_overflow: found.is_some(),
         };
         let answer = ProviderAnswer::Refused(refused);
-        return Ok(SentTurn {
-            result,
-            coding: None,
-            answer,
-        });
+        return Ok(SentTurn { result, answer });
     }
 }
 

@@ -380,6 +380,14 @@ fn plugin_dirs(config: &Config, file: &Path, env: Env<'_>) -> Vec<PathBuf> {
 }
 
 impl Loaded {
+    /// Returns true if no key is set: there is no file, or it is empty or has only comments.
+    pub fn is_empty(&self) -> bool {
+        self.document
+            .value
+            .as_object()
+            .is_none_or(serde_json::Map::is_empty)
+    }
+
     /// Returns the absolute path of a file that the configuration names. A relative path is
     /// relative to the config file.
     pub fn beside(&self, file: &Path) -> PathBuf {
