@@ -67,7 +67,7 @@ pub(crate) struct PassThrough {
     pub(crate) summary_target: Option<lineage::SummaryTarget>,
     /// The same request as a turn of that session, so that its window can take the place of the
     /// client's history. It is never run.
-    pub(crate) as_turn: Option<TurnRequest>,
+    pub(crate) as_turn: Option<Arc<TurnRequest>>,
 }
 
 /// A request that becomes a turn: its body, the session that it belongs to, and how to open that
@@ -243,11 +243,12 @@ pub(crate) fn read(
         .map_err(|error| Failure::new("record", error))?;
     let as_turn = summary_target.as_ref().and_then(|_| {
         let request = turn_request(shared, settings, post, body).ok()?;
-        request.found.is_known.then_some(TurnRequest {
+        let request = TurnRequest {
             // The client would be given a call that it does not know.
             without_tools: true,
             ..request
-        })
+        };
+        request.found.is_known.then(|| Arc::new(request))
     });
     Ok(RequestKind::PassThrough(PassThrough {
         summary_target,

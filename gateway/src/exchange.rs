@@ -396,10 +396,9 @@ pub(crate) async fn answer(
 async fn window_of(
     shared: &Arc<Shared>,
     settings: &Settings,
-    request: TurnRequest,
+    request: Arc<TurnRequest>,
     until: Instant,
 ) -> Option<Bytes> {
-    let request = Arc::new(request);
     let slot = slot(shared, settings, &request);
     let (own, asked) = (Arc::clone(shared), Arc::clone(&request));
     let preview = slot.with_cell(&shared.work, move |cell| asked.preview(&own, cell));
