@@ -636,6 +636,97 @@ fn qwen_code_is_handed_the_text_after_its_own_compaction() {
     home.done("sessions list").stdout_has("qwen-s-1");
 }
 
+/// Whatever a line of the log has become, all others are in the session, and the hook says how many
+/// are not.
+#[test]
+fn a_line_of_qwen_code_that_cannot_be_read_costs_only_itself() {
+    let record = |at: usize| {
+        let (kind, role) = [("user", "user"), ("assistant", "model")][at % 2];
+        json!({"uuid": at.to_string(), "parentUuid": at.checked_sub(1).map(|at| at.to_string()), "type": kind,
+            "sessionId": "s-1", "message": {"role": role, "parts": [{"text": format!("item-{at} on the shelf")}]}})
+            .to_string()
+    };
+    for (broken, left_out) in [
+        (record(7).replace("item-7", "item-7 \\ud83d"), None),
+        (record(7).replace("\"s-1\"", "1e999"), None),
+        (record(7)[..40].to_owned(), Some("1 line")),
+        ("{\n{".to_owned(), Some("2 lines")),
+    ] {
+        let home = Home::new();
+        home.put("home/config.yaml", "context: {engine: lcm}\n");
+        let mut lines: Vec<String> = (0..28).map(record).collect();
+        lines[7] = broken.clone();
+        home.put("log.jsonl", &lines.join("\n"));
+        let before = event(&home, "PreCompact", json!({"trigger": "auto"}));
+        let ran = home.pipe(["hook", "qwen"], &before);
+        ran.exits(0);
+        match left_out {
+            Some(lines) => ran
+                .stderr_has(&format!("{lines} of "))
+                .stderr_has("log.jsonl"),
+            None => ran.stderr_lacks("log.jsonl"),
+        };
+        let export = home.done("sessions export qwen-s-1");
+        for at in (0..28).filter(|at| *at != 7) {
+            assert!(
+                export.stdout.contains(&format!("item-{at} on")),
+                "{broken}: {at}"
+            );
+        }
+    }
+}
+
+/// JavaScript writes half of a surrogate pair if it cuts a text inside a character.
+#[test]
+fn half_a_character_does_not_stop_the_hooks_of_plugins() {
+    for agent in ["pi", "opencode", "openclaw"] {
+        let home = Home::new();
+        home.put("home/config.yaml", "context: {engine: lcm}\n");
+        let message = |at: usize| {
+            let role = ["user", "assistant"][at % 2];
+            let parts = json!([{"type": "text", "text": format!("item-{at} cut HALF here {}", "x".repeat(900))}]);
+            match agent {
+                "pi" => json!({"type": "message", "message": {"role": role, "content": parts}}),
+                "opencode" => json!({"info": {"role": role}, "parts": parts}),
+                _ => json!({"role": role, "content": parts}),
+            }
+        };
+        let messages: Vec<Value> = (0..60).map(message).collect();
+        let member = if agent == "pi" { "entries" } else { "messages" };
+        let event = json!({
+            "event": "compact", "session_id": "s", "cwd": home.path("."), "window": 16_000, member: messages,
+        });
+        let event = event.to_string().replace("HALF", "\\ud83d");
+        let answered = home.pipe(["hook", agent], event.as_bytes());
+        answered.exits(0);
+        assert!(json(&answered.stdout).is_object());
+        home.done("sessions list").stdout_has(&format!("{agent}-s"));
+    }
+}
+
+/// Claude Code passes on the words of `/compact WORDS` under a name of its own.
+#[test]
+fn the_words_of_the_user_say_what_the_summary_is_about() {
+    let said = |words: Value| {
+        let home = Home::new();
+        home.put("log.jsonl", &claude_code_log(200));
+        let before = event(&home, "PreCompact", words);
+        home.pipe(["hook", "claude"], &before).exits(0);
+        let after = event(&home, "SessionStart", json!({"source": "compact"}));
+        home.pipe(["hook", "claude"], &after)
+            .exits(0)
+            .stdout
+            .clone()
+    };
+    let plain = said(json!({}));
+    for nothing in ["", " "] {
+        assert_eq!(said(json!({"custom_instructions": nothing})), plain);
+    }
+    let focused = said(json!({"custom_instructions": "file_57"}));
+    assert_ne!(focused, plain);
+    assert_eq!(said(json!({"focus": "file_57"})), focused);
+}
+
 #[test]
 fn a_hook_that_fails_never_ends_with_two_and_leaves_no_older_text() {
     let home = Home::new();
