@@ -424,6 +424,106 @@ fn a_file_that_cannot_be_changed_stops_before_anything_is_written() {
     }
 }
 
+/// A user raised the timeout of a hook, or changed the address that a variable got.
+#[test]
+fn an_entry_that_the_user_edited_is_not_added_a_second_time() {
+    for (agent, file, ours, edited) in [
+        (
+            "claude",
+            ".claude/settings.json",
+            "\"timeout\": 120",
+            "\"timeout\": 600",
+        ),
+        (
+            "qwen",
+            ".qwen/settings.json",
+            "\"timeout\": 120",
+            "\"timeout\": 600",
+        ),
+        (
+            "codex", ".codex/hooks.json", "\"timeout\": 120", "\"timeout\": 600",
+        ),
+        (
+            "aider",
+            ".aider.conf.yml",
+            "BASE=http://127.0.0.1:8787",
+            "BASE=http://10.0.0.1:1",
+        ),
+    ] {
+        let home = Home::new();
+        home.put(&format!("programs/{agent}"), "");
+        setup(&home, &format!("{agent} --yes")).exits(0);
+        let text = home.read(file).replacen(ours, edited, 1);
+        assert!(text.contains(edited), "{text}");
+        home.put(file, &text);
+        setup(&home, &format!("{agent} --yes"))
+            .exits(2)
+            .stderr_has("--replace")
+            .stderr_has("nothing was written");
+        assert_eq!(home.read(file), text);
+        // It stays, and the command says so.
+        let undone = setup(&home, &format!("--undo {agent} --yes"));
+        undone
+            .exits(0)
+            .stderr_has("was changed")
+            .stdout_has("as it was before, except for what is left");
+        assert!(home.read(file).contains(edited));
+        // An entry that was added by hand is one, too.
+        setup(&home, &format!("{agent} --yes")).exits(2);
+        setup(&home, &format!("{agent} --yes --replace"))
+            .exits(0)
+            .stderr_has("is replaced");
+        let text = home.read(file);
+        assert!(text.contains(ours) && !text.contains(edited), "{text}");
+        setup(&home, &format!("{agent} --yes"))
+            .exits(0)
+            .stdout_has("already set up");
+    }
+}
+
+/// With another way to set the agent up, what stays of the first one is said.
+#[test]
+fn what_a_change_to_the_gateway_leaves_is_said() {
+    let home = home();
+    setup(&home, "claude --yes").exits(0);
+    let text = home.read(".claude/settings.json");
+    home.put(
+        ".claude/settings.json",
+        &text.replacen("\"timeout\": 120", "\"timeout\": 600", 1),
+    );
+    setup(&home, "claude --gateway --yes")
+        .exits(0)
+        .stderr_has("the entry of `hooks.PreCompact` was changed");
+}
+
+#[test]
+fn settings_without_a_value_get_one() {
+    let home = Home::new();
+    home.put(
+        ".qwen/settings.json",
+        "{\"mcpServers\": null, \"hooks\": null}",
+    );
+    home.put(
+        ".gemini/.env",
+        "NOTES=\"one\nA=b\ntwo\"\nGOOGLE_GEMINI_BASE_URL=\nGEMINI_API_KEY=k\n",
+    );
+    let before = all(&home);
+    for (line, file) in [
+        ("qwen", ".qwen/settings.json"),
+        ("gemini --gateway", ".gemini/.env"),
+    ] {
+        setup(&home, &format!("{line} --yes")).exits(0);
+        let text = home.read(file);
+        assert!(
+            text.contains("contexture") || text.contains("127.0.0.1:8787"),
+            "{text}"
+        );
+        let agent = line.split(' ').next().unwrap();
+        setup(&home, &format!("--undo {agent} --yes")).exits(0);
+    }
+    assert_eq!(before, all(&home));
+}
+
 fn is_set_up(home: &Home, agent: &str) -> bool {
     let list = setup(home, "");
     let mut rows = list.exits(0).stdout.lines();
@@ -452,7 +552,7 @@ fn a_file_that_cannot_be_written_leaves_no_trace() {
         "GOOGLE_GEMINI_BASE_URL=\r\nGEMINI_API_KEY=k\r\n",
     );
     let before = all(&home);
-    setup(&home, "gemini --gateway --replace --yes").exits(0);
+    setup(&home, "gemini --gateway --yes").exits(0);
     let text = home.read(".gemini/.env");
     assert!(text.ends_with("\r\nGEMINI_API_KEY=k\r\n"), "{text:?}");
     setup(&home, "gemini --undo --yes").exits(0);
