@@ -98,7 +98,7 @@ impl Made {
             let outcome = turn.compaction.map(|report| report.outcome);
             compactions += u64::from(outcome == Some(OutcomeKind::Compacted));
             // What a provider would report.
-            let prompt = session.frame_tokens() + session.window().message_tokens();
+            let prompt = session.overhead_tokens() + session.window().message_tokens();
             let usage = Usage::default().input_tokens(prompt).output_tokens(104);
             let answer = all[answer].to_string();
             session.answer(&[&answer], Some(&usage)).unwrap();

@@ -317,7 +317,7 @@ fn the_tools_are_offered_from_the_first_request_and_only_if_they_are_turned_on()
         let hosts = ["context_pin", "contexture_context_unpin", "context_reduce"];
         assert_eq!(names(&turn.body)[1..4], hosts, "{engine}");
         drop(turn);
-        let with = session.frame_tokens();
+        let with = session.overhead_tokens();
         let own: Vec<String> = session
             .tools()
             .unwrap()
@@ -340,7 +340,7 @@ fn the_tools_are_offered_from_the_first_request_and_only_if_they_are_turned_on()
         assert!(!turn.body.contains("context_pin"), "{engine}");
         drop(turn);
         // What the documentation says that they cost.
-        let cost = with - session.frame_tokens();
+        let cost = with - session.overhead_tokens();
         assert!((220..=260).contains(&cost), "{engine}: {cost}");
         assert!(call(&mut session, "context_pin", json!({"text": "x"})).is_err());
     }
