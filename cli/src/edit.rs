@@ -5,7 +5,8 @@
 //! written anew. The formats are in the modules below, each as a [`Document`].
 //!
 //! A key that has another value than the wanted one is never changed silently: [`apply`] reports
-//! it as a [`Conflict`]. `take_back` leaves whatever was changed since, and reports it.
+//! it as a [`Conflict`]. So it does with an element of a list that the user has edited since it was
+//! added, see [`is_edited`]. `take_back` leaves whatever was changed since, and reports it.
 
 mod env;
 mod json;
@@ -59,11 +60,11 @@ fn names(path: &[&str]) -> Vec<String> {
     path.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// A key that has a value which is not ours.
+/// A key that has a value which is not ours, or a list with an element of ours that was edited.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Conflict {
     pub(super) path: Vec<String>,
-    /// The value that the file has.
+    /// The value or the element that the file has.
     pub(super) value: Value,
 }
 
@@ -112,6 +113,7 @@ pub(super) fn apply(
             Edit::Set { path, value } => match document.get(path) {
                 Some(is) if is == *value => continue,
                 is => {
+                    let is = is.filter(|is| !is_unset(is));
                     applied.conflicts.extend(is.map(|value| Conflict {
                         path: path.clone(),
                         value,
@@ -121,8 +123,16 @@ pub(super) fn apply(
             },
             Edit::Push { path, value } => {
                 let list = document.get(path);
-                if elements(list.as_ref()).contains(value) {
+                let list = elements(list.as_ref());
+                if list.contains(value) {
                     continue;
+                }
+                if let Some(edited) = list.iter().find(|element| is_edited(element, value)) {
+                    document.remove_element(path, edited);
+                    applied.conflicts.push(Conflict {
+                        path: path.clone(),
+                        value: edited.clone(),
+                    });
                 }
                 document.push(path, value)?;
             }
@@ -135,6 +145,27 @@ pub(super) fn apply(
         false => layout.restore(&document.text()),
     };
     Ok(applied)
+}
+
+/// Whether a value stands for none. Whoever has such a key can lose nothing.
+fn is_unset(value: &Value) -> bool {
+    value.is_null() || value == ""
+}
+
+/// Whether an element of a list is one of ours which was edited since. What identifies an element
+/// is the command of a hook, the name of a variable, or else the whole text.
+fn is_edited(element: &Value, ours: &Value) -> bool {
+    fn name(element: &Value) -> Option<&str> {
+        element.as_str()?.split('=').next()
+    }
+    fn commands(group: &Value) -> impl Iterator<Item = &str> {
+        let hooks = group["hooks"].as_array().into_iter().flatten();
+        hooks.filter_map(|hook| hook["command"].as_str())
+    }
+    match name(ours) {
+        Some(ours) => name(element) == Some(ours),
+        None => commands(ours).any(|command| commands(element).any(|other| other == command)),
+    }
 }
 
 /// Returns the value of a key in a text. `None` if there is none, or if the text cannot be parsed.
@@ -173,7 +204,7 @@ pub(super) struct TakenBack {
 }
 
 /// Removes edits from a text that somebody else has changed since. `before` is the text from
-/// before the edits. Values that were replaced get their old values back.
+/// before the edits. What was replaced gets the value back that it had there.
 ///
 /// # Errors
 /// Fails if the text cannot be parsed.
@@ -182,7 +213,6 @@ pub(super) fn take_back(
     text: &str,
     before: Option<&str>,
     done: &[Edit],
-    replaced: &[Conflict],
 ) -> Result<TakenBack, EditError> {
     if format == FileFormat::Own {
         return Ok(TakenBack {
@@ -207,16 +237,25 @@ pub(super) fn take_back(
                     }
                     None => continue,
                 }
-                match replaced.iter().find(|old| old.path == *path) {
-                    Some(old) => document.set(path, &old.value)?,
+                match earlier.get(path) {
+                    Some(old) => document.set(path, &old)?,
                     None => document.remove(path),
                 }
                 path
             }
             Edit::Push { path, value } => {
                 if !document.remove_element(path, value) {
-                    left.push(format!("the entry of `{}` was changed", path.join(".")));
+                    let list = document.get(path);
+                    let mut list = elements(list.as_ref()).iter();
+                    if list.any(|element| is_edited(element, value)) {
+                        left.push(format!("the entry of `{}` was changed", path.join(".")));
+                    }
                     continue;
+                }
+                let list = earlier.get(path);
+                let mut list = elements(list.as_ref()).iter();
+                if let Some(old) = list.find(|element| is_edited(element, value)) {
+                    document.push(path, old)?;
                 }
                 path
             }

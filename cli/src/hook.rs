@@ -28,6 +28,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::{CliError, Lines};
+use crate::human::counted;
 use crate::{Global, NEGATIVE, OK, input, output, terminal, window};
 use digest::{Budget, digest};
 use folder::Folder;
@@ -100,6 +101,8 @@ struct Event {
     source: Option<String>,
     /// The subagent whose conversation it is, if it is not the session's own.
     agent_id: Option<Value>,
+    /// What the summary is to be about. Claude Code's name for it is that of `/compact WORDS`.
+    #[serde(alias = "custom_instructions")]
     focus: Option<String>,
     entries: Option<Vec<Value>>,
     messages: Option<Vec<Value>>,
@@ -108,6 +111,13 @@ struct Event {
     model: Option<String>,
     tool: Option<String>,
     arguments: Option<Value>,
+}
+
+impl Event {
+    /// Returns what the summary is to be about, unless that is an empty text.
+    fn focus(&self) -> Option<String> {
+        self.focus.clone().filter(|words| !words.trim().is_empty())
+    }
 }
 
 /// What Claude Code's model is told when it writes its own summary.
@@ -136,12 +146,14 @@ fn answer(agent: Caller, global: &Global) -> Result<(), CliError> {
         input: "the hook's event on stdin".to_owned(),
         source,
     })?;
-    let event: Event = serde_json::from_str(&text).map_err(|error| {
+    let no_event = |error: &dyn std::fmt::Display| {
         CliError::usage(
             format!("stdin holds no event of {}: {error}", agent.name()),
             "`contexture setup` makes the agent call this command",
         )
-    })?;
+    };
+    let event = formats::parse_json(&text).map_err(|error| no_event(&error))?;
+    let event: Event = serde_json::from_value(event).map_err(|error| no_event(&error))?;
     // A subagent has a window of its own, which ends with its task.
     if event.agent_id.as_ref().is_some_and(|id| !id.is_null()) {
         return Ok(());
@@ -191,6 +203,9 @@ fn answer(agent: Caller, global: &Global) -> Result<(), CliError> {
 /// if the engine had nothing to compact.
 fn compact(host: &Host, agent: Caller, event: &Event) -> Result<Option<String>, CliError> {
     let conversation = conversation(agent, event)?;
+    for warning in conversation.warnings() {
+        terminal::say(&format!("{}\n", terminal::warning(warning)));
+    }
     let name = "the agent's conversation";
     let whole = conversation.uncompacted();
     let whole = whole.map_err(|source| CliError::of_format(name.to_owned(), source))?;
@@ -204,7 +219,7 @@ fn compact(host: &Host, agent: Caller, event: &Event) -> Result<Option<String>, 
     let mut session = session.open().map_err(|error| failed(&error))?;
     let options = TurnOptions::default()
         .compact(Compact::Force)
-        .focus(event.focus.clone())
+        .focus(event.focus())
         .wait_for_model(Some(true));
     let turn = session.turn_over(&conversation, &options, &mut |_| {});
     drop(turn.map_err(|error| failed(&error))?);
@@ -276,11 +291,20 @@ fn conversation(agent: Caller, event: &Event) -> Result<Conversation, CliError> 
         }
         Caller::Qwen => {
             let path = log()?;
-            let text = std::fs::read_to_string(path).map_err(|source| CliError::Read {
+            let bytes = std::fs::read(path).map_err(|source| CliError::Read {
                 input: path.display().to_string(),
                 source,
             })?;
-            messages::of_qwen(&text)
+            let (messages, left_out) = messages::of_qwen(&String::from_utf8_lossy(&bytes));
+            if left_out > 0 {
+                let what = format!(
+                    "{} of {} left out of the conversation: not JSON",
+                    counted(left_out, "line"),
+                    path.display()
+                );
+                terminal::say(&format!("{}\n", terminal::warning(&what)));
+            }
+            messages
         }
         Caller::Pi => {
             let entries = event.entries.as_ref().ok_or_else(|| missing("entries"))?;

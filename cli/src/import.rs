@@ -40,14 +40,11 @@ Examples:
   contexture import ~/.claude/projects/p/s.jsonl --session p
   contexture import corpus.jsonl --session corpus
 
-With --all, the logs of every agent on this machine are found, and what is new in them is read into the history,
-which `contexture search` searches. The logs are not changed. Files and folders that are named with --all are
-read in place of the agents' own; this is how exports get into the history.
+With --all, the logs of every agent on this machine are found, and what is new in them is read into the history, which `contexture search` searches. The logs are not changed. Files and folders that are named with --all are read in place of the agents' own; this is how exports and files in the formats of `compress` get into the history. What cannot be read is listed under `skipped`.
 
-It reads every format of `compress`, and JSON lines with one message each and an optional `ts` (Unix seconds). A session log is imported completely, including messages that its agent compacted away. The agent's summaries are stored as messages of the agent. The session resumes where the agent would. What the session holds already is not stored again. A file that is only the beginning of what the session holds, or has nothing in common with it, is refused. The system prompt is not imported.
+Without --all, one conversation goes into a session. It has a format of `compress`, such as JSON lines with one message each and an optional `ts` (Unix seconds). A session log is imported completely, including messages that its agent compacted away. The agent's summaries are stored as messages of the agent. The session resumes where the agent would. What the session holds already is not stored again. A file that is only the beginning of what the session holds, or has nothing in common with it, is refused. The system prompt is not imported.
 
-Exit codes: 0 imported, 2 wrong usage, input or configuration, 3 the engine, its store or the record
-of sessions failed.")]
+Exit codes: 0 imported, 2 wrong usage, input or configuration, 3 the engine, its store or the record of sessions failed.")]
 pub(crate) struct ImportArgs {
     /// A conversation; `-` is stdin. With --all: logs, or folders with logs
     #[arg(value_name = "FILE", required_unless_present = "all")]

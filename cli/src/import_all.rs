@@ -26,8 +26,15 @@ const SHOWN: usize = 20;
 /// Imports, and prints the report. Returns 130 if Ctrl-C stopped the first import, and 0 otherwise.
 ///
 /// # Errors
-/// Fails if the history cannot be written, or if another import is running.
+/// Fails if a named file or folder does not exist, if the history cannot be written, or if another
+/// import is running.
 pub(crate) fn run(named: &[PathBuf], watch: bool, global: &Global) -> Result<u8, CliError> {
+    for path in named {
+        std::fs::metadata(path).map_err(|source| CliError::Read {
+            input: path.display().to_string(),
+            source,
+        })?;
+    }
     let loaded = start::load_config(global)?;
     let variable = |name: &str| std::env::var_os(name);
     let places = Places::of_process(&variable).ok_or_else(|| {

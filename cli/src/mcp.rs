@@ -7,9 +7,11 @@
 //! agent that may be using it. The client therefore always sees the current state, and the agent is
 //! not disturbed.
 //!
-//! The protocol itself is implemented by `rmcp`. [`Server`] translates between its requests and the
-//! host. Errors of a tool are results for the model, while errors of the list of tools are errors
+//! The protocol itself is implemented by `rmcp`, over the connection in [`stdio`]. [`Server`]
+//! translates between its requests and the host. Errors of a tool are results for the model, while errors of the list of tools are errors
 //! of the protocol.
+
+mod stdio;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,9 +22,9 @@ use contexture::session::Session;
 use contexture::{Host, HostError, HostOptions};
 use contexture_engine_api::{ToolCall, ToolSpec};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData,
-    Implementation, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
-    Tool,
+    CallToolRequestMethod, CallToolRequestParams, CallToolResponse, CallToolResult, ConstString,
+    ContentBlock, CustomRequest, CustomResult, ErrorCode, ErrorData, Implementation,
+    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler, ServiceExt};
@@ -32,6 +34,7 @@ use tokio::io::AsyncWrite;
 use crate::error::{CliError, Lines};
 use crate::hook::{self, Caller};
 use crate::{Global, OK, history_tools, output, serve, start};
+use stdio::Stdio;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -101,7 +104,7 @@ pub(crate) fn run(args: &McpArgs, global: &Global) -> Result<u8, CliError> {
             Some(kept) => Box::new(tokio::fs::File::from_std(kept)),
             None => Box::new(tokio::io::stdout()),
         };
-        let serving = server.serve((tokio::io::stdin(), out));
+        let serving = server.serve(Stdio::new(tokio::io::stdin(), out));
         // A client that closes the connection before it sends a request is not an error.
         match serving.await {
             Ok(serving) => serving.waiting().await.map(|_| ()),
@@ -273,5 +276,21 @@ impl ServerHandler for Server {
             Err(error) => CallToolResult::error(vec![ContentBlock::text(error)]),
         };
         Ok(result.into())
+    }
+
+    /// Answers what `rmcp` does not know. A call whose parameters have the wrong types is such a
+    /// request, too.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        Err(match request.method == CallToolRequestMethod::VALUE {
+            true => ErrorData::invalid_params(
+                "the parameters of a call are its `name`, a string, and `arguments`, an object",
+                None,
+            ),
+            false => ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None),
+        })
     }
 }

@@ -31,7 +31,7 @@ use journal::{Entry, Journal, Mode, Undone};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  contexture setup                       what is installed, and what is set up
+  contexture setup                       # what is installed, and what is set up
   contexture setup claude
   contexture setup codex --gateway --yes
   contexture setup --undo claude
@@ -293,7 +293,12 @@ fn set_up(
     let (mode, plan) = (*mode, plan(context));
     let home = &loaded.home;
     let earlier = Journal::read(home, agent.name)?;
-    let (journal, changes) = plan_changes(mode, &plan, earlier.as_ref(), args.replace)?;
+    let Planned {
+        journal,
+        changes,
+        left,
+    } = plan_changes(mode, &plan, earlier.as_ref(), args.replace)?;
+    say_left(&left);
     if changes.iter().all(|change| change.before == change.after) {
         output::print(&format!("{} is already set up\n", agent.title))?;
         return Ok(OK);
@@ -371,6 +376,14 @@ fn own_note(mode: Mode, loaded: &Loaded) -> Option<String> {
     }
 }
 
+/// What a set-up is going to do.
+struct Planned {
+    journal: Journal,
+    changes: Vec<Change>,
+    /// What stays of an earlier set-up because the user changed it.
+    left: Vec<String>,
+}
+
 /// Computes the journal and the changes of all files of a plan, and of those that an earlier set-up
 /// changed.
 fn plan_changes(
@@ -378,9 +391,10 @@ fn plan_changes(
     plan: &Plan,
     earlier: Option<&Journal>,
     replace: bool,
-) -> Result<(Journal, Vec<Change>), CliError> {
+) -> Result<Planned, CliError> {
     let mut files: Vec<Entry> = Vec::new();
     let mut changes: Vec<Change> = Vec::new();
+    let mut left = Vec::new();
     let earlier = earlier.map(|journal| journal.files.as_slice());
     let earlier = earlier.unwrap_or_default();
     for planned in &plan.files {
@@ -400,20 +414,29 @@ fn plan_changes(
                 continue;
             }
         }
-        let (now, base) = match old {
-            Some(entry) => {
-                let Undone { now, then, .. } = entry.undone()?;
-                (now, then)
-            }
+        let Undone {
+            now,
+            then: base,
+            left: of_file,
+        } = match old {
+            Some(entry) => entry.undone()?,
             None => {
                 let now = read_text(&planned.path)?;
-                (now.clone(), now)
+                Undone {
+                    then: now.clone(),
+                    now,
+                    left: Vec::new(),
+                }
             }
         };
         let applied = apply(planned.format, base.as_deref(), &planned.edits)
             .map_err(|source| FileError::edit(&planned.path, source))?;
         if !applied.conflicts.is_empty() && !replace {
             return Err(refused(&planned.path, &applied.conflicts));
+        }
+        // What is replaced does not stay.
+        if applied.conflicts.is_empty() {
+            left.extend(of_file);
         }
         if applied.done.is_empty() {
             continue;
@@ -438,14 +461,25 @@ fn plan_changes(
     }
     let is_planned = |entry: &&Entry| plan.files.iter().any(|file| file.path == entry.path);
     for entry in earlier.iter().filter(|entry| !is_planned(entry)) {
-        let Undone { now, then, .. } = entry.undone()?;
+        let undone = entry.undone()?;
+        left.extend(undone.left);
         changes.push(Change {
             path: entry.path.clone(),
-            before: now,
-            after: then,
+            before: undone.now,
+            after: undone.then,
         });
     }
-    Ok((Journal { mode, files }, changes))
+    Ok(Planned {
+        journal: Journal { mode, files },
+        changes,
+        left,
+    })
+}
+
+fn say_left(left: &[String]) {
+    for what in left {
+        terminal::say(&format!("{}\n", terminal::warning(what)));
+    }
 }
 
 fn refused(path: &Path, conflicts: &[Conflict]) -> CliError {
@@ -472,17 +506,14 @@ fn undo(args: &SetupArgs, agent: &Settable, home: &Path) -> Result<u8, CliError>
     let mut left = Vec::new();
     for entry in &journal.files {
         let undone = entry.undone()?;
-        let path = entry.path.clone();
-        left.extend((undone.left.iter()).map(|what| format!("{} is left: {what}", path.display())));
+        left.extend(undone.left);
         changes.push(Change {
-            path,
+            path: entry.path.clone(),
             before: undone.now,
             after: undone.then,
         });
     }
-    for what in left {
-        terminal::say(&format!("{}\n", terminal::warning(&what)));
-    }
+    say_left(&left);
     let question = format!("Restore the settings of {} like this?", agent.title);
     if !agreed(args, &changes, &question)? {
         return Ok(OK);
@@ -491,7 +522,11 @@ fn undo(args: &SetupArgs, agent: &Settable, home: &Path) -> Result<u8, CliError>
     // The journal goes last. If a file cannot be written, the undo can be tried again.
     remove_folders(&journal);
     Journal::delete(home, agent.name)?;
-    output::print(&format!("{} is as it was before\n", agent.title))?;
+    let except = match left.is_empty() {
+        true => "",
+        false => ", except for what is left",
+    };
+    output::print(&format!("{} is as it was before{except}\n", agent.title))?;
     Ok(OK)
 }
 

@@ -132,6 +132,10 @@ fn what_is_wrong_is_said_with_the_way_out() {
     home.contexture("import --all notes.txt")
         .exits(0)
         .stderr_has("its format is not known");
+    home.contexture("import --all log.jsonl notes.txt")
+        .exits(2)
+        .stdout_is("")
+        .stderr_has("log.jsonl");
     home.contexture("search x --since soon")
         .exits(2)
         .stderr_has("7d");
@@ -159,8 +163,25 @@ fn files_that_are_named_are_read_whatever_they_are_called() {
     home.put("exports/one.json", &export.to_string());
     home.put("exports/deeper/log", &claude_log());
     home.put("exports/notes.txt", "notes");
+    home.put("exports/settings.json", "{}");
+    home.put(
+        "exports/request.json",
+        &json!({"messages": [{"role": "user", "content": "requestword"}]}).to_string(),
+    );
     let report = json_of(&home.contexture("import --all exports").exits(0).stdout);
-    assert_eq!(report["agents"].as_object().unwrap().len(), 2, "{report}");
+    assert_eq!(report["agents"].as_object().unwrap().len(), 3, "{report}");
+    // A text that is no log is expected. JSON may be one that is not known.
+    let skipped = report["skipped"].as_array().unwrap();
+    assert_eq!(skipped.len(), 1, "{report}");
+    assert!(
+        skipped[0]["path"]
+            .as_str()
+            .unwrap()
+            .ends_with("settings.json")
+    );
+    home.contexture("search requestword")
+        .exits(0)
+        .stdout_has("messages");
     home.contexture("search exportword")
         .exits(0)
         .stdout_has("claude-ai");

@@ -40,17 +40,25 @@ impl Client {
     }
 
     fn send(&mut self, message: &Value) {
+        self.write(message.to_string().as_bytes());
+    }
+
+    fn write(&mut self, line: &[u8]) {
         let mut input = self.child.stdin.as_ref().unwrap();
-        writeln!(input, "{message}").unwrap();
+        input.write_all(&[line, b"\n"].concat()).unwrap();
+    }
+
+    fn read(&mut self) -> Value {
+        let mut line = String::new();
+        assert_ne!(self.out.read_line(&mut line).unwrap(), 0, "it ended");
+        serde_json::from_str(&line).unwrap()
     }
 
     fn ask(&mut self, method: &str, params: Value) -> Value {
         let id = self.next;
         self.next += 1;
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
-        let mut line = String::new();
-        assert_ne!(self.out.read_line(&mut line).unwrap(), 0, "it ended");
-        let told: Value = serde_json::from_str(&line).unwrap();
+        let told = self.read();
         assert_eq!(told["id"], id, "{told}");
         told
     }
@@ -110,6 +118,68 @@ fn a_client_has_the_tools_of_a_stored_session() {
     assert!(!is_error && found.contains("item-55 is"), "{found}");
     drop(client.child.stdin.take());
     assert_eq!(client.child.wait().unwrap().code(), Some(0));
+}
+
+/// A client that is not answered waits until its own timeout.
+#[test]
+fn every_line_but_a_notification_is_answered() {
+    let home = Home::new();
+    home.put("log.jsonl", &conversation(4));
+    home.done("import log.jsonl --session s");
+    let mut client = Client::start(&home, "s");
+    let call = |params: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{params}}}"#)
+    };
+    let half = call(r#"{"name":"lcm_grep","arguments":{"question":"which item is \ud83d on"}}"#);
+    for (line, id, code) in [
+        (half.as_bytes(), json!(7), Value::Null),
+        (b"no JSON", Value::Null, json!(-32700)),
+        (
+            b"{\"jsonrpc\": \"2.0\", \"id\": 7",
+            Value::Null,
+            json!(-32700),
+        ),
+        (b"\"\xff\"", Value::Null, json!(-32700)),
+        (b"[]", Value::Null, json!(-32600)),
+        (br#"{"jsonrpc":"2.0","id":7}"#, Value::Null, json!(-32600)),
+        (
+            br#"{"jsonrpc":"2.0","id":7,"method":"nothing"}"#,
+            json!(7),
+            json!(-32601),
+        ),
+        (
+            br#"{"jsonrpc":"2.0","id":7,"method":"tools/call"}"#,
+            json!(7),
+            json!(-32602),
+        ),
+        (
+            call(r#"{"name":"lcm_grep","arguments":"x"}"#).as_bytes(),
+            json!(7),
+            json!(-32602),
+        ),
+        (
+            call(r#"{"name":"lcm_grep","arguments":[]}"#).as_bytes(),
+            json!(7),
+            json!(-32602),
+        ),
+        (call(r#"{"name":7}"#).as_bytes(), json!(7), json!(-32602)),
+    ] {
+        client.write(b"");
+        client.send(&json!({"jsonrpc": "2.0", "method": "notifications/nothing"}));
+        client.write(line);
+        let told = client.read();
+        let line = String::from_utf8_lossy(line);
+        assert_eq!(
+            (&told["id"], &told["error"]["code"]),
+            (&id, &code),
+            "{line}: {told}"
+        );
+    }
+    // The words of a refusal are the engine's, and not those of a crash.
+    let (said, is_error) = client.call("lcm_grep", json!({}));
+    assert!(is_error && said.starts_with("lcm_grep takes"), "{said}");
+    let (said, is_error) = client.call("nothing", json!({}));
+    assert!(is_error && !said.contains("failed"), "{said}");
 }
 
 #[test]

@@ -424,6 +424,106 @@ fn a_file_that_cannot_be_changed_stops_before_anything_is_written() {
     }
 }
 
+/// A user raised the timeout of a hook, or changed the address that a variable got.
+#[test]
+fn an_entry_that_the_user_edited_is_not_added_a_second_time() {
+    for (agent, file, ours, edited) in [
+        (
+            "claude",
+            ".claude/settings.json",
+            "\"timeout\": 120",
+            "\"timeout\": 600",
+        ),
+        (
+            "qwen",
+            ".qwen/settings.json",
+            "\"timeout\": 120",
+            "\"timeout\": 600",
+        ),
+        (
+            "codex", ".codex/hooks.json", "\"timeout\": 120", "\"timeout\": 600",
+        ),
+        (
+            "aider",
+            ".aider.conf.yml",
+            "BASE=http://127.0.0.1:8787",
+            "BASE=http://10.0.0.1:1",
+        ),
+    ] {
+        let home = Home::new();
+        home.put(&format!("programs/{agent}"), "");
+        setup(&home, &format!("{agent} --yes")).exits(0);
+        let text = home.read(file).replacen(ours, edited, 1);
+        assert!(text.contains(edited), "{text}");
+        home.put(file, &text);
+        setup(&home, &format!("{agent} --yes"))
+            .exits(2)
+            .stderr_has("--replace")
+            .stderr_has("nothing was written");
+        assert_eq!(home.read(file), text);
+        // It stays, and the command says so.
+        let undone = setup(&home, &format!("--undo {agent} --yes"));
+        undone
+            .exits(0)
+            .stderr_has("was changed")
+            .stdout_has("as it was before, except for what is left");
+        assert!(home.read(file).contains(edited));
+        // An entry that was added by hand is one, too.
+        setup(&home, &format!("{agent} --yes")).exits(2);
+        setup(&home, &format!("{agent} --yes --replace"))
+            .exits(0)
+            .stderr_has("is replaced");
+        let text = home.read(file);
+        assert!(text.contains(ours) && !text.contains(edited), "{text}");
+        setup(&home, &format!("{agent} --yes"))
+            .exits(0)
+            .stdout_has("already set up");
+    }
+}
+
+/// With another way to set the agent up, what stays of the first one is said.
+#[test]
+fn what_a_change_to_the_gateway_leaves_is_said() {
+    let home = home();
+    setup(&home, "claude --yes").exits(0);
+    let text = home.read(".claude/settings.json");
+    home.put(
+        ".claude/settings.json",
+        &text.replacen("\"timeout\": 120", "\"timeout\": 600", 1),
+    );
+    setup(&home, "claude --gateway --yes")
+        .exits(0)
+        .stderr_has("the entry of `hooks.PreCompact` was changed");
+}
+
+#[test]
+fn settings_without_a_value_get_one() {
+    let home = Home::new();
+    home.put(
+        ".qwen/settings.json",
+        "{\"mcpServers\": null, \"hooks\": null}",
+    );
+    home.put(
+        ".gemini/.env",
+        "NOTES=\"one\nA=b\ntwo\"\nGOOGLE_GEMINI_BASE_URL=\nGEMINI_API_KEY=k\n",
+    );
+    let before = all(&home);
+    for (line, file) in [
+        ("qwen", ".qwen/settings.json"),
+        ("gemini --gateway", ".gemini/.env"),
+    ] {
+        setup(&home, &format!("{line} --yes")).exits(0);
+        let text = home.read(file);
+        assert!(
+            text.contains("contexture") || text.contains("127.0.0.1:8787"),
+            "{text}"
+        );
+        let agent = line.split(' ').next().unwrap();
+        setup(&home, &format!("--undo {agent} --yes")).exits(0);
+    }
+    assert_eq!(before, all(&home));
+}
+
 fn is_set_up(home: &Home, agent: &str) -> bool {
     let list = setup(home, "");
     let mut rows = list.exits(0).stdout.lines();
@@ -452,7 +552,7 @@ fn a_file_that_cannot_be_written_leaves_no_trace() {
         "GOOGLE_GEMINI_BASE_URL=\r\nGEMINI_API_KEY=k\r\n",
     );
     let before = all(&home);
-    setup(&home, "gemini --gateway --replace --yes").exits(0);
+    setup(&home, "gemini --gateway --yes").exits(0);
     let text = home.read(".gemini/.env");
     assert!(text.ends_with("\r\nGEMINI_API_KEY=k\r\n"), "{text:?}");
     setup(&home, "gemini --undo --yes").exits(0);
@@ -634,6 +734,97 @@ fn qwen_code_is_handed_the_text_after_its_own_compaction() {
     assert!(text.len() <= 32_000, "{}", text.len());
     home.pipe(["hook", "qwen"], &after).exits(0).stdout_is("");
     home.done("sessions list").stdout_has("qwen-s-1");
+}
+
+/// Whatever a line of the log has become, all others are in the session, and the hook says how many
+/// are not.
+#[test]
+fn a_line_of_qwen_code_that_cannot_be_read_costs_only_itself() {
+    let record = |at: usize| {
+        let (kind, role) = [("user", "user"), ("assistant", "model")][at % 2];
+        json!({"uuid": at.to_string(), "parentUuid": at.checked_sub(1).map(|at| at.to_string()), "type": kind,
+            "sessionId": "s-1", "message": {"role": role, "parts": [{"text": format!("item-{at} on the shelf")}]}})
+            .to_string()
+    };
+    for (broken, left_out) in [
+        (record(7).replace("item-7", "item-7 \\ud83d"), None),
+        (record(7).replace("\"s-1\"", "1e999"), None),
+        (record(7)[..40].to_owned(), Some("1 line")),
+        ("{\n{".to_owned(), Some("2 lines")),
+    ] {
+        let home = Home::new();
+        home.put("home/config.yaml", "context: {engine: lcm}\n");
+        let mut lines: Vec<String> = (0..28).map(record).collect();
+        lines[7] = broken.clone();
+        home.put("log.jsonl", &lines.join("\n"));
+        let before = event(&home, "PreCompact", json!({"trigger": "auto"}));
+        let ran = home.pipe(["hook", "qwen"], &before);
+        ran.exits(0);
+        match left_out {
+            Some(lines) => ran
+                .stderr_has(&format!("{lines} of "))
+                .stderr_has("log.jsonl"),
+            None => ran.stderr_lacks("log.jsonl"),
+        };
+        let export = home.done("sessions export qwen-s-1");
+        for at in (0..28).filter(|at| *at != 7) {
+            assert!(
+                export.stdout.contains(&format!("item-{at} on")),
+                "{broken}: {at}"
+            );
+        }
+    }
+}
+
+/// JavaScript writes half of a surrogate pair if it cuts a text inside a character.
+#[test]
+fn half_a_character_does_not_stop_the_hooks_of_plugins() {
+    for agent in ["pi", "opencode", "openclaw"] {
+        let home = Home::new();
+        home.put("home/config.yaml", "context: {engine: lcm}\n");
+        let message = |at: usize| {
+            let role = ["user", "assistant"][at % 2];
+            let parts = json!([{"type": "text", "text": format!("item-{at} cut HALF here {}", "x".repeat(900))}]);
+            match agent {
+                "pi" => json!({"type": "message", "message": {"role": role, "content": parts}}),
+                "opencode" => json!({"info": {"role": role}, "parts": parts}),
+                _ => json!({"role": role, "content": parts}),
+            }
+        };
+        let messages: Vec<Value> = (0..60).map(message).collect();
+        let member = if agent == "pi" { "entries" } else { "messages" };
+        let event = json!({
+            "event": "compact", "session_id": "s", "cwd": home.path("."), "window": 16_000, member: messages,
+        });
+        let event = event.to_string().replace("HALF", "\\ud83d");
+        let answered = home.pipe(["hook", agent], event.as_bytes());
+        answered.exits(0);
+        assert!(json(&answered.stdout).is_object());
+        home.done("sessions list").stdout_has(&format!("{agent}-s"));
+    }
+}
+
+/// Claude Code passes on the words of `/compact WORDS` under a name of its own.
+#[test]
+fn the_words_of_the_user_say_what_the_summary_is_about() {
+    let said = |words: Value| {
+        let home = Home::new();
+        home.put("log.jsonl", &claude_code_log(200));
+        let before = event(&home, "PreCompact", words);
+        home.pipe(["hook", "claude"], &before).exits(0);
+        let after = event(&home, "SessionStart", json!({"source": "compact"}));
+        home.pipe(["hook", "claude"], &after)
+            .exits(0)
+            .stdout
+            .clone()
+    };
+    let plain = said(json!({}));
+    for nothing in ["", " "] {
+        assert_eq!(said(json!({"custom_instructions": nothing})), plain);
+    }
+    let focused = said(json!({"custom_instructions": "file_57"}));
+    assert_ne!(focused, plain);
+    assert_eq!(said(json!({"focus": "file_57"})), focused);
 }
 
 #[test]

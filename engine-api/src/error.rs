@@ -24,7 +24,7 @@ pub enum EngineError {
     #[error("{0} is not supported by this engine")]
     Unsupported(String),
     /// The arguments of a tool call are wrong. The text says what is wrong with them.
-    #[error("invalid input: {0}")]
+    #[error("{0}")]
     InvalidInput(String),
     /// The host asked to stop.
     #[error("cancelled")]

@@ -1,8 +1,8 @@
 //! Files of environment variables (`.env`), edited in place line by line.
 //!
 //! [`Env`] keeps the lines as they are. An assignment is `NAME=value`, perhaps after `export`, with a
-//! value that may have quotes, and a comment may follow. If a variable is assigned twice, the last
-//! assignment counts. A value of several lines is an error.
+//! value that may have quotes, and a comment may follow. A value in quotes may have several lines.
+//! If a variable is assigned twice, the last assignment counts.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::{Document, EditError};
 
 pub(super) struct Env {
-    /// The lines with their line feeds.
+    /// The lines with their line feeds. All lines of a value are one.
     lines: Vec<String>,
 }
 
@@ -23,12 +23,19 @@ struct Assignment {
     span: Range<usize>,
 }
 
+/// Returns the length of the line at the beginning of a text, with its line feed.
+fn line_length(text: &str) -> usize {
+    text.find('\n').map_or(text.len(), |feed| feed + 1)
+}
+
 impl Assignment {
-    /// Reads a line. Returns None if it assigns nothing.
+    /// Reads the line at the beginning of a text, and the further lines of its value. Returns None
+    /// if it assigns nothing.
     ///
     /// # Errors
-    /// Fails if what it assigns to is not a name, or if a quote is not closed in the line.
-    fn read(line: &str) -> Result<Option<Self>, EditError> {
+    /// Fails if what it assigns to is not a name, or if a quote is not closed.
+    fn read(rest: &str) -> Result<Option<Self>, EditError> {
+        let line = &rest[..line_length(rest)];
         let Some((before, after)) = line.split_once('=') else {
             return Ok(None);
         };
@@ -47,9 +54,15 @@ impl Assignment {
         let quote = text.chars().next().filter(|first| "'\"`".contains(*first));
         let (value, length) = match quote {
             Some(quote) => {
-                let inside = &text[1..];
-                let end = inside.find(quote).ok_or_else(|| {
-                    EditError::Syntax(format!("the value of `{name}` has more than one line"))
+                let inside = &rest[start + 1..];
+                let is_escaped = |at: usize| inside[..at].ends_with('\\');
+                let mut ends = inside.match_indices(quote).map(|(at, _)| at);
+                // The backslash at the end of a folder's name escapes nothing.
+                let end = ends
+                    .find(|at| !is_escaped(*at))
+                    .or_else(|| inside.find(quote));
+                let end = end.ok_or_else(|| {
+                    EditError::Syntax(format!("the quote of `{name}` is not closed"))
                 })?;
                 (&inside[..end], end + 2)
             }
@@ -71,9 +84,13 @@ impl Assignment {
 
 impl Env {
     pub(super) fn parse(text: &str) -> Result<Self, EditError> {
-        let lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
-        for line in &lines {
-            Assignment::read(line)?;
+        let mut lines = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let value_end = Assignment::read(rest)?.map_or(0, |found| found.span.end);
+            let (line, after) = rest.split_at(value_end + line_length(&rest[value_end..]));
+            lines.push(line.to_owned());
+            rest = after;
         }
         Ok(Self { lines })
     }

@@ -61,7 +61,10 @@ impl Json {
         let mut object = self.top.clone();
         for (at, name) in path.iter().enumerate() {
             let shape = || EditError::Shape(path[..=at].join("."), "JSON object");
-            object = object.object_value_or_create(name).ok_or_else(shape)?;
+            object = match null(&object, name) {
+                Some(property) => property.object_value_or_set(),
+                None => object.object_value_or_create(name).ok_or_else(shape)?,
+            };
         }
         Ok(object)
     }
@@ -90,8 +93,12 @@ impl Document for Json {
             return Ok(());
         };
         let shape = || EditError::Shape(path.join("."), "JSON list");
-        let array = self.parent(parents)?.array_value_or_create(last);
-        array.ok_or_else(shape)?.append(input(value));
+        let parent = self.parent(parents)?;
+        let array = match null(&parent, last) {
+            Some(property) => property.array_value_or_set(),
+            None => parent.array_value_or_create(last).ok_or_else(shape)?,
+        };
+        array.append(input(value));
         Ok(())
     }
 
@@ -128,6 +135,13 @@ impl Document for Json {
             false => format!("{}\n", text.trim_end()),
         }
     }
+}
+
+/// Returns the property of this name if it is null, so that a container can take the place of that.
+fn null(object: &CstObject, name: &str) -> Option<CstObjectProp> {
+    let property = object.get(name)?;
+    let is_null = property.value()?.as_null_keyword().is_some();
+    is_null.then_some(property)
 }
 
 fn input(value: &Value) -> CstInputValue {

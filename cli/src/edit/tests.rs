@@ -210,7 +210,7 @@ proptest! {
         let applied = apply(format, Some(&text), &edits(format)).unwrap();
         let own = [Edit::set(&["zzz"], "mine, too")];
         let edited = apply(format, Some(&applied.text), &own).unwrap().text;
-        let back = take_back(format, &edited, Some(&text), &applied.done, &[]).unwrap();
+        let back = take_back(format, &edited, Some(&text), &applied.done).unwrap();
         prop_assert!(back.left.is_empty());
         let wanted = apply(format, Some(&text), &own).unwrap().text;
         prop_assert_eq!(value_of(format, back.text.as_deref().unwrap()), value_of(format, &wanted));
@@ -221,10 +221,10 @@ proptest! {
     /// other line stays as it is.
     #[test]
     fn a_value_in_an_env_file_changes_its_line_alone(
-        before in proptest::collection::vec("[A-Z]{3}=[a-z]{0,3}|# mine|", 0..3),
-        after in proptest::collection::vec("[A-Z]{3}=[a-z]{0,3}|# mine|", 0..3),
+        before in proptest::collection::vec("[A-Z]{3}=[a-z]{0,3}|# mine|[A-Z]{3}=\"\n(base=\\\\\"\n){0,2}x\" # mine|", 0..3),
+        after in proptest::collection::vec("[A-Z]{3}=[a-z]{0,3}|# mine|[A-Z]{3}='\nbase=b\n'|", 0..3),
         (head, blanks) in ("(export )?base ?", "[ \t]{0,3}"),
-        old in prop_oneof![Just(""), Just("x"), Just("\"\""), Just("'a b'")],
+        old in prop_oneof![Just(""), Just("x"), Just("\"\""), Just("'a b'"), Just("\"a\nb\"")],
         comment in prop_oneof![Just(""), Just(" # mine")],
         crlf in any::<bool>(),
         last_line_ends in any::<bool>(),
@@ -236,11 +236,13 @@ proptest! {
             if !last_line_ends {
                 text.truncate(text.len() - end.len());
             }
-            text
+            text.replace("\r\n", "\n").replace('\n', end)
         };
         let text = file(&format!("{head}={blanks}{old}{comment}"));
         let edits = [Edit::set(&["base"], "new")];
         let applied = apply(FileFormat::Env, Some(&text), &edits).unwrap();
+        let is_set = !old.trim_matches('"').is_empty();
+        prop_assert_eq!(!applied.conflicts.is_empty(), is_set, "{}", text);
         // The shell would take what comes after a blank for a command.
         let blanks = if old.is_empty() { "" } else { &blanks };
         let lines: Vec<&str> = applied.text.split(end).collect();
@@ -250,9 +252,9 @@ proptest! {
         };
         prop_assert_eq!(lines.len(), wanted.split(end).count(), "{:?}", applied.text);
         prop_assert!(lines.iter().zip(wanted.split(end)).all(is_same), "{:?}", applied.text);
-        let back = take_back(FileFormat::Env, &applied.text, Some(&text), &applied.done, &applied.conflicts);
+        let back = take_back(FileFormat::Env, &applied.text, Some(&text), &applied.done);
         let back = back.unwrap().text.unwrap();
-        prop_assert_eq!(back.split(end).count(), text.split(end).count(), "{:?}", back);
+        prop_assert_eq!(back.lines().count(), text.lines().count(), "{:?}", back);
     }
 }
 
@@ -263,7 +265,7 @@ fn a_missing_or_empty_file_is_created_and_goes_again() {
             let applied = apply(format, before, &edits(format)).unwrap();
             assert!(applied.text.ends_with('\n'), "{:?}", applied.text);
             let edited = apply(format, Some(&applied.text), &[Edit::set(&["zzz"], "x")]).unwrap();
-            let back = take_back(format, &edited.text, before, &applied.done, &[]).unwrap();
+            let back = take_back(format, &edited.text, before, &applied.done).unwrap();
             let rest = back.text.unwrap();
             assert!(
                 rest.contains("zzz") && !rest.contains("127.0.0.1"),
@@ -272,13 +274,7 @@ fn a_missing_or_empty_file_is_created_and_goes_again() {
         }
         // Somebody only changed the white space of a file that the command created.
         let applied = apply(format, None, &edits(format)).unwrap();
-        let back = take_back(
-            format,
-            &format!("{}\n", applied.text),
-            None,
-            &applied.done,
-            &[],
-        );
+        let back = take_back(format, &format!("{}\n", applied.text), None, &applied.done);
         assert_eq!(back.unwrap().text, None, "{format:?}");
     }
 }
@@ -307,13 +303,7 @@ fn a_value_of_the_users_is_a_conflict_and_comes_back() {
         assert_eq!(conflict.value, "https://corp");
         assert!(applied.text.contains("mine") && !applied.text.contains("corp"));
         let edited = apply(format, Some(&applied.text), &[Edit::set(&["zzz"], "x")]).unwrap();
-        let back = take_back(
-            format,
-            &edited.text,
-            Some(text),
-            &applied.done,
-            &applied.conflicts,
-        );
+        let back = take_back(format, &edited.text, Some(text), &applied.done);
         let back = back.unwrap().text.unwrap();
         assert!(
             back.contains("https://corp") && back.contains("mine"),
@@ -328,9 +318,89 @@ fn what_was_changed_since_is_left_and_named() {
     for format in FORMATS {
         let applied = apply(format, None, &edits(format)).unwrap();
         let changed = applied.text.replace("127.0.0.1:1", "10.0.0.1:2");
-        let back = take_back(format, &changed, None, &applied.done, &[]).unwrap();
+        let back = take_back(format, &changed, None, &applied.done).unwrap();
         assert_eq!(back.left.len(), 1, "{format:?}: {:?}", back.left);
         assert!(back.text.unwrap().contains("10.0.0.1:2"));
+    }
+}
+
+/// What the user has changed in an element is not there a second time, and is not lost.
+#[test]
+fn an_element_that_was_edited_is_a_conflict_and_is_left() {
+    let group = |timeout: i32| json!({"hooks": [{"command": "c", "timeout": timeout}]});
+    let hooks = |groups: Value| json!({"hooks": {"PreCompact": groups}}).to_string();
+    let other = json!({"hooks": [{"command": "d"}]});
+    for (format, edit, original, edited, count) in [
+        (
+            FileFormat::Json,
+            Edit::push(&["hooks", "PreCompact"], group(120)),
+            hooks(json!([other, group(120)])),
+            hooks(json!([other, group(600)])),
+            2,
+        ),
+        (
+            FileFormat::Yaml,
+            Edit::push(&["set-env"], "A=ours"),
+            "set-env:\n- B=b\n- A=ours\n".to_owned(),
+            "set-env:\n- B=b\n- A=mine\n".to_owned(),
+            2,
+        ),
+    ] {
+        let Edit::Push { path, value } = &edit else {
+            unreachable!();
+        };
+        let edits = std::slice::from_ref(&edit);
+        let applied = apply(format, Some(&edited), edits).unwrap();
+        assert_eq!(applied.conflicts.len(), 1, "{format:?}");
+        let list = parse(format, &applied.text).unwrap().get(path).unwrap();
+        assert_eq!(list.as_array().unwrap().len(), count, "{list}");
+        assert!(list.as_array().unwrap().contains(value), "{list}");
+        // It was replaced, and comes back.
+        let back = take_back(format, &applied.text, Some(&edited), edits).unwrap();
+        assert_eq!(
+            value_of(format, &back.text.unwrap()),
+            value_of(format, &edited)
+        );
+        // It was edited after it was added.
+        let back = take_back(format, &edited, None, edits).unwrap();
+        assert_eq!(back.left.len(), 1, "{format:?}");
+        assert_eq!(
+            value_of(format, &back.text.unwrap()),
+            value_of(format, &edited)
+        );
+        // The user has removed it, so nothing is left.
+        let removed = take_back(format, &original, None, edits)
+            .unwrap()
+            .text
+            .unwrap();
+        let back = take_back(format, &removed, None, edits).unwrap();
+        assert!(back.left.is_empty());
+    }
+}
+
+#[test]
+fn a_section_without_a_value_gets_one_and_loses_it_again() {
+    for text in [
+        "{\"servers\": null, \"hooks\": null, \"env\": null}",
+        "{\"hooks\": {\"PreCompact\": null}, \"env\": {\"BASE\": null}}",
+        "{\"env\": {\"BASE\": \"\"}}",
+    ] {
+        let format = FileFormat::Json;
+        let applied = apply(format, Some(text), &edits(format)).unwrap();
+        assert!(applied.conflicts.is_empty());
+        let document = parse(format, &applied.text).unwrap();
+        for edit in edits(format) {
+            match edit {
+                Edit::Set { path, value } => assert_eq!(document.get(&path), Some(value)),
+                Edit::Push { path, value } => assert_eq!(document.get(&path), Some(json!([value]))),
+                Edit::Text(_) => {}
+            }
+        }
+        let back = take_back(format, &applied.text, Some(text), &applied.done).unwrap();
+        assert_eq!(
+            value_of(format, &back.text.unwrap()),
+            value_of(format, text)
+        );
     }
 }
 
@@ -345,7 +415,8 @@ fn a_file_that_cannot_be_parsed_is_an_error() {
         (FileFormat::Toml, "a = \n"),
         (FileFormat::Toml, "a = 1\na = 2\n"),
         (FileFormat::Toml, "[a\n"),
-        (FileFormat::Env, "a='b\nc'\n"),
+        (FileFormat::Env, "a='b\nc\n"),
+        (FileFormat::Env, "a b=c\n"),
         (FileFormat::Yaml, "a: b: c\n"),
         (FileFormat::Yaml, "- a\n"),
         (FileFormat::Yaml, "a: 1\n---\nb: 2\n"),
@@ -418,7 +489,7 @@ fn lists_of_every_style_get_one_element_and_lose_it_again() {
     ] {
         let applied = apply(FileFormat::Yaml, Some(before), &push).unwrap();
         assert!(applied.text.contains(during), "{}", applied.text);
-        let back = take_back(FileFormat::Yaml, &applied.text, Some(before), &push, &[]).unwrap();
+        let back = take_back(FileFormat::Yaml, &applied.text, Some(before), &push).unwrap();
         assert!(back.left.is_empty());
         let (back, before) = (back.text.unwrap(), value_of(FileFormat::Yaml, before));
         assert_eq!(value_of(FileFormat::Yaml, &back), before, "{back}");

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 
+use contexture::formats::parse_json;
 use serde_json::{Value, json};
 
 /// Returns the text of a content that is a string or a list of parts. Images are named.
@@ -140,35 +141,48 @@ fn opencode_message(message: &Value) -> Vec<Value> {
         .collect()
 }
 
-/// Converts the log of a session of Qwen Code. Its lines are records that name the record before
-/// them, so that a rewound part of the conversation is not on the way from the last record back to
-/// the first. A line that is not JSON, such as one that is being written, is left out.
-pub(super) fn of_qwen(log: &str) -> Vec<Value> {
-    let records = log
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok());
+/// Converts the log of a session of Qwen Code, and returns how many of its lines were left out
+/// because they are not JSON, such as one that is being written.
+///
+/// The lines are records that name the record before them, so that a rewound part of the
+/// conversation is not on the way from the last record back to the first. If that record is
+/// missing, the way goes on with the one before it in the file.
+pub(super) fn of_qwen(log: &str) -> (Vec<Value>, u64) {
+    let mut left_out = 0;
+    let lines = log.lines().filter(|line| !line.trim().is_empty());
+    let records = lines.filter_map(|line| {
+        let read = parse_json(line).ok();
+        left_out += u64::from(read.is_none());
+        read
+    });
     let records: Vec<Value> = records.collect();
     // A record may be written in pieces, with its id in each of them.
-    let mut pieces: HashMap<&str, Vec<&Value>> = HashMap::new();
-    for record in &records {
+    let mut pieces: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (at, record) in records.iter().enumerate() {
         if let Some(id) = record["uuid"].as_str() {
-            pieces.entry(id).or_default().push(record);
+            pieces.entry(id).or_default().push(at);
         }
     }
+    let before = |at: usize, pieces: &HashMap<&str, _>| {
+        let ids = records[..at].iter().rev();
+        let mut ids = ids.filter_map(|record| record["uuid"].as_str());
+        ids.find(|id| pieces.contains_key(id))
+    };
     let mut way = Vec::new();
-    let mut next = records
-        .iter()
-        .rev()
-        .find_map(|record| record["uuid"].as_str());
+    let mut next = before(records.len(), &pieces);
     // Each record is taken once, so that a log which goes round in a circle ends, too.
     while let Some(record) = next.and_then(|id| pieces.remove(id)) {
-        next = record
-            .first()
-            .and_then(|piece| piece["parentUuid"].as_str());
+        let first = record.first().copied().unwrap_or_default();
+        let parent = records[first]["parentUuid"].as_str();
+        next = parent.and_then(|id| match pieces.contains_key(id) {
+            true => Some(id),
+            false => before(first, &pieces),
+        });
         way.push(record);
     }
-    let records = way.into_iter().rev().flatten();
-    records.flat_map(qwen_record).collect()
+    let way = way.into_iter().rev().flatten();
+    let messages = way.flat_map(|at| qwen_record(&records[at])).collect();
+    (messages, left_out)
 }
 
 fn qwen_record(record: &Value) -> Vec<Value> {
@@ -271,8 +285,10 @@ mod tests {
             record("e", "d", "user", json!([{"text": "On"}])),
             "{\"uuid\": \"f\", \"parent".to_owned(),
         ];
+        let (messages, left_out) = of_qwen(&log.join("\n"));
+        assert_eq!(left_out, 1);
         assert_eq!(
-            of_qwen(&log.join("\n")),
+            messages,
             [
                 json!({"role": "user", "content": "Go"}),
                 json!({"role": "assistant", "content": "Reading", "tool_calls": [

@@ -52,7 +52,7 @@ fn window(host: &Host, event: &Event, compact: Compact) -> Result<Value, CliErro
     let mut session = session.note(false).open().map_err(|error| failed(&error))?;
     let options = TurnOptions::default()
         .compact(compact)
-        .focus(event.focus.clone())
+        .focus(event.focus())
         .wait_for_model(Some(true));
     let turn = session.turn_over(&conversation, &options, &mut |_| {});
     let turn = turn.map_err(|error| failed(&error))?;

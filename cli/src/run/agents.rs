@@ -20,6 +20,7 @@ use contexture::config::Upstream;
 use contexture::prompt_cache::{CacheProvider, provider_at};
 use contexture_gateway::{BaseUrls, Gateway, Pass};
 
+use crate::edit::{FileFormat, value_at};
 use crate::error::CliError;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,20 +188,18 @@ impl Codex {
             return Self::Other("--oss".to_owned());
         }
         let config = read("config.toml");
-        let overrides = options(arguments, "-c", "--config").join("\n");
         let in_profile = || {
             let chosen = options(arguments, "-p", "--profile")
                 .pop()
                 .map(str::to_owned);
-            let name = chosen.or_else(|| toml_text(&config, "", "profile"))?;
+            let name = chosen.or_else(|| toml_text(&config, &["profile"]))?;
             let own = read(&format!("{name}.config.toml"));
-            toml_text(&own, "", KEY)
-                .or_else(|| toml_text(&config, &format!("profiles.{name}"), KEY))
+            toml_text(&own, &[KEY]).or_else(|| toml_text(&config, &["profiles", &name, KEY]))
         };
         const KEY: &str = "model_provider";
-        let provider = toml_text(&overrides, "", KEY)
+        let provider = override_of(arguments, KEY)
             .or_else(in_profile)
-            .or_else(|| toml_text(&config, "", KEY));
+            .or_else(|| toml_text(&config, &[KEY]));
         let is_login = !has_key && is_login(&read("auth.json"));
         match provider.as_deref() {
             None | Some("openai" | Self::PROVIDER) if is_login => Self::Login,
@@ -403,36 +402,19 @@ fn codex_folder(env: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
     folder.or_else(|| Some(PathBuf::from(env("HOME")?).join(".codex")))
 }
 
-/// Returns the text under a key of a table in a TOML document. An empty `table` means the keys
-/// before the first table.
-///
-/// This reads only single-line values, which is enough for the settings that matter here. If a key
-/// occurs several times, the last one counts, as with `-c` options.
-fn toml_text(toml: &str, table: &str, key: &str) -> Option<String> {
-    let mut current = String::new();
-    let values = toml.lines().map(str::trim).filter_map(|line| {
-        if let Some(name) = line.strip_prefix('[') {
-            current = name
-                .split(']')
-                .next()
-                .unwrap_or_default()
-                .replace(['"', '\'', ' '], "");
-            return None;
-        }
-        let (own, value) = line.split_once('=')?;
-        if current != table || own.trim().trim_matches('"') != key {
-            return None;
-        }
-        let value = value.trim();
-        let quoted = |quote| value.strip_prefix(quote)?.split_once(quote);
-        // On its command line, Codex accepts a text without quotes.
-        let text = quoted('"')
-            .or_else(|| quoted('\''))
-            .or_else(|| value.split_once('#'));
-        let text = text.map_or(value, |(text, _)| text);
-        Some(text.trim().to_owned())
-    });
-    values.last()
+/// Returns the text under a key of a TOML document. `None` if there is none, or if the document
+/// cannot be parsed.
+fn toml_text(toml: &str, path: &[&str]) -> Option<String> {
+    let value = value_at(FileFormat::Toml, toml, path)?;
+    value.as_str().map(str::to_owned)
+}
+
+/// Returns the text that the last `-c` option of Codex gives a key. The text may have no quotes.
+fn override_of(arguments: &[String], key: &str) -> Option<String> {
+    let overrides = options(arguments, "-c", "--config").into_iter().rev();
+    let mut overrides = overrides.filter_map(|one| one.split_once('='));
+    let (_, value) = overrides.find(|(own, _)| own.trim() == key)?;
+    Some(value.trim().trim_matches(['"', '\'']).to_owned())
 }
 
 /// Returns the addresses for the APIs of OpenAI and Anthropic in a configuration of OpenCode, each
@@ -643,7 +625,7 @@ impl Agent {
         match self.name.as_str() {
             "codex" => {
                 let config = read_of_codex(env, "config.toml");
-                let url = toml_text(&config, "", "openai_base_url");
+                let url = toml_text(&config, &["openai_base_url"]);
                 let name = "openai_base_url of Codex's config.toml".to_owned();
                 url.map(|url| (name, Api::OpenAi, url))
                     .into_iter()

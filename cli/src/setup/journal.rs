@@ -54,7 +54,7 @@ pub(super) struct Entry {
 pub(super) struct Undone {
     pub(super) now: Option<String>,
     pub(super) then: Option<String>,
-    /// What stays because the user changed it.
+    /// What stays because the user changed it, with the name of the file.
     pub(super) left: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ impl Entry {
             // before, and the last arm leaves it so.
             Some(now) if !is_ours && Some(now) != self.before.as_ref() => {
                 let before = self.before.as_deref();
-                take_back(self.format, now, before, &self.edits, &self.replaced)
+                take_back(self.format, now, before, &self.edits)
                     .map_err(|source| FileError::edit(&self.path, source))?
             }
             // The user deleted the file, so there is nothing to take back.
@@ -107,10 +107,12 @@ impl Entry {
                 left: Vec::new(),
             },
         };
+        let path = self.path.display();
+        let left = taken.left.iter();
         Ok(Undone {
             now,
             then: taken.text,
-            left: taken.left,
+            left: left.map(|what| format!("{path} is left: {what}")).collect(),
         })
     }
 }

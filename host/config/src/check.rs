@@ -301,6 +301,11 @@ impl Schema {
         self.types.contains(&wanted)
     }
 
+    /// Returns whether the value is true or false, and never a text.
+    pub(super) fn is_boolean(&self) -> bool {
+        self.allows(Type::Boolean) && !self.allows(Type::String)
+    }
+
     /// Returns whether the value is a whole number of tokens, which may be written with a unit. The
     /// schema has no unit of its own, so the word "tokens" in the description decides. It does not
     /// count in the name of another key, such as `gateway.tokens`.
@@ -321,13 +326,11 @@ impl Schema {
         let tidied = match value {
             // YAML 1.1, which many Python programs still write, has more words for true and false
             // than YAML 1.2.
-            Value::String(word) if self.allows(Type::Boolean) && !self.allows(Type::String) => {
-                match word.to_ascii_lowercase().as_str() {
-                    "yes" | "on" => Value::Bool(true),
-                    "no" | "off" => Value::Bool(false),
-                    _ => return,
-                }
-            }
+            Value::String(word) if self.is_boolean() => match word.to_ascii_lowercase().as_str() {
+                "yes" | "on" => Value::Bool(true),
+                "no" | "off" => Value::Bool(false),
+                _ => return,
+            },
             // People write numbers of tokens with a unit: 200k, 1M.
             Value::String(text) if self.takes_unit() => match tokens(text) {
                 Some(tokens) => Value::from(tokens),

@@ -208,7 +208,7 @@ impl Document {
     /// quote a secret.
     pub fn check(&mut self, schema: &Schema) -> Vec<Finding> {
         // Secrets come first: every other message quotes the value that it is about.
-        let secrets = secrets::find(&self.value);
+        let secrets = secrets::find(&self.value, schema);
         let found = match secrets.is_empty() {
             true => schema.check(&mut self.value),
             false => secrets,

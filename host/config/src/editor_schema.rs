@@ -9,7 +9,7 @@
 use serde_json::{Map, Value, json};
 
 use super::engine_name::BUILT_IN;
-use super::load::COMPRESSION;
+use super::load::COMPRESSOR;
 use super::schema::{Format, Schema, Type};
 use super::sections::{Config, ISOLATION, Isolation};
 use super::threshold::LEAST_TOKENS;
@@ -20,7 +20,7 @@ pub fn editor_schema<'e>(engines: impl IntoIterator<Item = (&'e str, &'e Schema)
     let mut schema = standard(&Schema::of::<Config>());
     let isolation = standard(&Schema::of::<Isolation>());
     let engines: Map<String, Value> = (engines.into_iter())
-        .chain([(BUILT_IN, &*COMPRESSION)])
+        .chain([(BUILT_IN, &*COMPRESSOR)])
         .map(|(name, settings)| {
             let mut settings = standard(settings);
             settings["properties"][ISOLATION] = isolation.clone();

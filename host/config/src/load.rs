@@ -23,7 +23,7 @@ use super::check::{Found, Problem};
 use super::document::{Document, DocumentError, Finding};
 use super::guidance;
 use super::schema::Schema;
-use super::sections::{Compression, Config, ISOLATION, Isolation, ProviderTls};
+use super::sections::{Compression, Config, HOST_KEYS, ISOLATION, Isolation, ProviderTls};
 use super::threshold::{Threshold, has_wildcard};
 use super::yaml::KeyPath;
 use crate::engine_name::BUILT_IN;
@@ -40,7 +40,15 @@ const DEFAULT_PLUGIN_DIR: &str = "plugins/context_engine";
 
 // Deriving a schema takes longer than checking a file, so each is derived once.
 static CONFIG: LazyLock<Schema> = LazyLock::new(Schema::of::<Config>);
-pub(super) static COMPRESSION: LazyLock<Schema> = LazyLock::new(Schema::of::<Compression>);
+/// The settings under `context.engines.compressor`: those of `compression` that the built-in engine
+/// reads itself.
+pub(super) static COMPRESSOR: LazyLock<Schema> = LazyLock::new(|| {
+    let mut schema = Schema::of::<Compression>();
+    if let Some(properties) = &mut schema.properties {
+        properties.retain(|(key, _)| !HOST_KEYS.contains(&key.as_str()));
+    }
+    schema
+});
 
 /// A configuration with its source and the warnings about it. It keeps the file's text, so that
 /// problems found later, for example in a plugin's settings, are reported with their position.
@@ -176,10 +184,16 @@ fn read(document: &mut Document, findings: &mut Vec<Finding>) -> Config {
     if let Some(settings) = document.value.pointer_mut("/context/engines/compressor") {
         // An unknown key of an engine is an error and not a warning: the engine would run with
         // other settings than its user thinks.
-        let wrong = COMPRESSION.check_under(settings, &compressor);
+        let wrong = COMPRESSOR.check_under(settings, &compressor);
         found.extend(wrong.into_iter().map(|(at, problem)| match problem {
             unknown @ Problem::UnknownKey { .. } => {
-                let message = unknown.to_string();
+                let of_host = HOST_KEYS.iter().find(|key| at == compressor.key(key));
+                let message = match of_host {
+                    Some(_) => {
+                        format!("`{at}` belongs in `compression`, which holds for every engine")
+                    }
+                    None => unknown.to_string(),
+                };
                 (at, Problem::Contradiction { message })
             }
             problem => (at, problem),

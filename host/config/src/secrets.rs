@@ -10,21 +10,25 @@ use contexture_secrets::{SECRET_MASK, is_secret_name, mask_secrets};
 use serde_json::Value;
 
 use super::check::{Found, Problem, tokens};
+use super::schema::Schema;
 use super::yaml::KeyPath;
 
 /// Finds every value that is a secret: by the name of its key, by its form, or because it is an
-/// address with a user or an API key in it. The problems name only the path, never the value.
-pub(crate) fn find(value: &Value) -> Vec<Found> {
+/// address with a user or an API key in it. The problems name only the path, never the value. The
+/// name of a key does not count if the schema says that its value is true or false.
+pub(crate) fn find(value: &Value, schema: &Schema) -> Vec<Found> {
     let mut found = Vec::new();
-    walk(value, &KeyPath::default(), &mut found);
+    walk(value, Some(schema), &KeyPath::default(), &mut found);
     found
 }
 
-fn walk(value: &Value, at: &KeyPath, found: &mut Vec<Found>) {
+fn walk(value: &Value, schema: Option<&Schema>, at: &KeyPath, found: &mut Vec<Found>) {
     match value {
         Value::Object(object) => {
             for (key, value) in object {
                 let path = at.key(key);
+                let schema = schema.and_then(|schema| schema.property(key));
+                let is_switch = schema.is_some_and(Schema::is_boolean);
                 // An empty text or a null under such a name is a placeholder, which is fine to keep
                 // in a file.
                 let is_set =
@@ -32,17 +36,18 @@ fn walk(value: &Value, at: &KeyPath, found: &mut Vec<Found>) {
                 // A token is never a mere number. Such a key is one of the counts of tokens,
                 // misspelled.
                 let is_count = key.to_ascii_lowercase().ends_with("token") && is_number(value);
-                if is_set && !is_count && is_secret_name(key) {
+                if is_set && !is_count && !is_switch && is_secret_name(key) {
                     let variable = value.as_str().and_then(variable_for);
                     found.push(secret(path, "an API key or password", variable));
                 } else {
-                    walk(value, &path, found);
+                    walk(value, schema, &path, found);
                 }
             }
         }
         Value::Array(list) => {
+            let schema = schema.and_then(|schema| schema.items.as_deref());
             for (index, value) in list.iter().enumerate() {
-                walk(value, &at.index(index), found);
+                walk(value, schema, &at.index(index), found);
             }
         }
         Value::String(text) => {
@@ -119,7 +124,7 @@ mod tests {
             "OPENAI-API-KEY": 5, "token": "letmein", "password": 5,
             "user": "https://me:letmein@example.com", "query": "https://example.com/?api_key=letmein",
         });
-        let found = find(&value);
+        let found = find(&value, &Schema::default());
         let keys: Vec<_> = found.iter().map(|(path, _)| path.to_string()).collect();
         assert_eq!(
             keys,
@@ -152,6 +157,21 @@ mod tests {
             "base_url": "https://example.com/v1?version=2", "session": "bad", "key": "a",
             "max_output_token": 16384, "max_threshold_token": "120k", "summaryToken": 0.2,
         });
-        assert_eq!(find(&value), []);
+        assert_eq!(find(&value, &Schema::default()), []);
+    }
+
+    #[test]
+    fn a_word_for_true_or_false_is_no_key_where_one_is_expected() {
+        let properties = json!({"open_key": {"type": "boolean"}, "api_key": {"type": "string"}});
+        let schema = Schema::of_properties(properties.as_object().unwrap()).unwrap();
+        let key = format!("sk-ant-{}", "a1".repeat(20));
+        for (value, count) in [
+            (json!({"open_key": "yes"}), 0),
+            (json!({"api_key": "yes"}), 1),
+            (json!({"other_key": {"api_key": "yes"}}), 1),
+            (json!({"open_key": key}), 1),
+        ] {
+            assert_eq!(find(&value, &schema).len(), count, "{value}");
+        }
     }
 }

@@ -23,8 +23,9 @@ use super::threshold::{self, ModelCompression, Threshold};
 /// engine never sees it.
 pub(super) const ISOLATION: &str = "isolation";
 
-/// The keys of `compression` that the host reads itself, for every engine.
-const HOST_KEYS: [&str; 9] = [
+/// The keys of `compression` that the host reads itself, for every engine. They are no settings of
+/// the built-in engine.
+pub(super) const HOST_KEYS: [&str; 9] = [
     "wait_for_model", "automatic", "timing", "guidance", "contradicted", "template", "pin",
     "model_tools", "models",
 ];

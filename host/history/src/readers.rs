@@ -21,6 +21,7 @@ mod cursor;
 mod gemini;
 mod goose;
 mod langchain;
+mod messages;
 mod opencode;
 mod openhands;
 mod pi;
@@ -87,7 +88,7 @@ pub(crate) struct Format {
 }
 
 /// All formats. If a file could be of two, the first one is taken.
-static FORMATS: [&Format; 21] = [
+static FORMATS: [&Format; 22] = [
     &claude_code::FORMAT,
     &codex::FORMAT,
     &gemini::LINES,
@@ -109,6 +110,7 @@ static FORMATS: [&Format; 21] = [
     &claude_ai::FORMAT,
     &langchain::FORMAT,
     &ui_messages::FORMAT,
+    &messages::FORMAT,
 ];
 
 /// The names of all agents and formats whose logs are read.
@@ -183,9 +185,16 @@ const SAMPLE_BYTES: u64 = 256 << 10;
 const NAMED_DEPTH: usize = 16;
 
 /// The logs in files and folders that a user names. A file whose format is not known is reported if
-/// it was named itself.
+/// it was named itself or is JSON.
 pub(crate) fn recognise_all(named: &[PathBuf], skipped: &mut Vec<Skipped>) -> Vec<Log> {
     let mut logs = Vec::new();
+    let mut skip = |path, why| {
+        skipped.push(Skipped {
+            path,
+            parts: 0,
+            why,
+        });
+    };
     for path in named {
         // The database knows a log by its path. A relative one would be another log if the command
         // ran in another folder.
@@ -193,27 +202,33 @@ pub(crate) fn recognise_all(named: &[PathBuf], skipped: &mut Vec<Skipped>) -> Ve
         match recognise(&path) {
             Ok(Some(format)) => logs.push(Log { path, format }),
             Ok(None) if path.is_dir() => {
-                // An export has pictures and settings beside its conversations. Only if a file was
-                // named itself is it worth saying that it is no log.
+                // An export has pictures and texts beside its conversations, which nobody expects
+                // to be read.
                 for file in files_in(&path, NAMED_DEPTH) {
-                    if let Ok(Some(format)) = recognise(&file) {
-                        logs.push(Log { path: file, format });
+                    match recognise(&file) {
+                        Ok(Some(format)) => logs.push(Log { path: file, format }),
+                        Ok(None) if !is_json(&file) => {}
+                        Ok(None) => skip(file, "its format is not known".to_owned()),
+                        Err(error) => skip(file, error.to_string()),
                     }
                 }
             }
-            Ok(None) => skipped.push(Skipped {
-                path,
-                parts: 0,
-                why: format!("its format is not known; known are {}", agents().join(", ")),
-            }),
-            Err(error) => skipped.push(Skipped {
-                path,
-                parts: 0,
-                why: error.to_string(),
-            }),
+            Ok(None) => {
+                let known = agents().join(", ");
+                skip(path, format!("its format is not known; known are {known}"));
+            }
+            Err(error) => skip(path, error.to_string()),
         }
     }
     logs
+}
+
+/// Whether a file is called as one with JSON or JSON lines.
+fn is_json(file: &Path) -> bool {
+    let ending = file.extension().unwrap_or_default();
+    ["json", "jsonl", "ndjson"]
+        .iter()
+        .any(|json| ending == *json)
 }
 
 /// The format of a file or folder. `None` if it is not known.

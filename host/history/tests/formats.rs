@@ -885,6 +885,67 @@ fn langchain_in_both_forms() {
     }
 }
 
+/// What `contexture compress` reads is found as well, in whatever format it is.
+#[test]
+fn conversations_in_the_formats_of_providers() {
+    let call = json!({"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{\"query\": \"argword\"}"}});
+    let chat = json!([
+        {"role": "system", "content": "systemword"},
+        {"role": "user", "content": [{"type": "text", "text": "userword"}]},
+        {"role": "assistant", "content": "assistantword", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "resultword"},
+    ]);
+    let lines = lines(chat.as_array().unwrap());
+    let body = json!({"model": "m", "messages": chat}).to_string();
+    let anthropic = json!({"model": "m", "max_tokens": 9, "system": "systemword", "messages": [
+        {"role": "user", "content": "userword"},
+        {"role": "assistant", "content": [
+            {"type": "text", "text": "assistantword"}, {"type": "tool_use", "id": "c1", "name": "search", "input": {"query": "argword"}},
+        ]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "resultword"}]},
+    ]});
+    let responses = json!({"model": "m", "input": [
+        {"role": "user", "content": "userword"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "assistantword"}]},
+        {"type": "function_call", "call_id": "c1", "name": "search", "arguments": "{\"query\": \"argword\"}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "resultword"},
+    ]});
+    let gemini = json!({"contents": [
+        {"role": "user", "parts": [{"text": "userword"}]},
+        {"role": "model", "parts": [{"text": "assistantword"}, {"functionCall": {"name": "search", "args": {"query": "argword"}}}]},
+        {"role": "user", "parts": [{"functionResponse": {"name": "search", "response": {"output": "resultword"}}}]},
+    ]});
+    let documents = [
+        body,
+        chat.to_string(),
+        lines,
+        anthropic.to_string(),
+        responses.to_string(),
+        gemini.to_string(),
+    ];
+    for document in documents {
+        let machine = Machine::new();
+        let path = machine.put("chat.json", &document);
+        let report = machine.import_named(&path);
+        assert!(report.skipped.is_empty(), "{:?}", report.skipped);
+        machine.holds(
+            "messages",
+            None,
+            &[
+                ("userword", User),
+                ("assistantword", Assistant),
+                ("argword", ToolCall),
+                ("resultword", ToolResult),
+            ],
+        );
+        machine.pairs("argword", "resultword");
+        // Nothing is stored twice.
+        machine.put("chat.json", document + "\n");
+        machine.import_named(&path);
+        machine.only("userword");
+    }
+}
+
 #[test]
 fn ui_messages_of_both_generations() {
     let parts = json!([

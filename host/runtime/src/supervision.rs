@@ -188,7 +188,8 @@ impl CallState {
 #[non_exhaustive]
 pub enum CallError {
     /// The engine returned an error. The session keeps calling it, unless its process has ended.
-    #[error("engine `{engine}` failed in {method}: {error}")]
+    /// The refusal of a tool call is the engine's answer to the caller, so it has no other words.
+    #[error("{}{error}", failed_in(.engine, .method, .error))]
     Failed {
         /// Name of the engine that failed.
         engine: String,
@@ -272,14 +273,26 @@ impl CallError {
     /// stopped a tool when it was told to, or if it was not called.
     pub(crate) fn is_fault(&self) -> bool {
         match self {
-            Self::Failed { error, .. } => !matches!(
-                error,
-                EngineError::InvalidInput(_) | EngineError::Unsupported(_)
-            ),
+            Self::Failed { error, .. } => !is_refusal(error),
             Self::Stopped { method, .. } => *method != "call_tool",
             Self::Closed { .. } | Self::Quarantined { .. } | Self::NoThread { .. } => false,
             Self::Panicked { .. } | Self::TimedOut { .. } => true,
         }
+    }
+}
+
+/// Whether an engine refused what it was given or asked for.
+fn is_refusal(error: &EngineError) -> bool {
+    matches!(
+        error,
+        EngineError::InvalidInput(_) | EngineError::Unsupported(_)
+    )
+}
+
+fn failed_in(engine: &str, method: &str, error: &EngineError) -> String {
+    match method == "call_tool" && is_refusal(error) {
+        true => String::new(),
+        false => format!("engine `{engine}` failed in {method}: "),
     }
 }
 
@@ -654,7 +667,7 @@ impl Supervisor {
         let verdict = match &error {
             // A model may call a tool with wrong arguments, or one that does not exist. The engine
             // is not at fault if it says so.
-            EngineError::InvalidInput(_) | EngineError::Unsupported(_) => Verdict::Works,
+            error if is_refusal(error) => Verdict::Works,
             EngineError::Panicked(_) => Verdict::Failed,
             _ if missed.is_some_and(|(kind, _)| kind == Deadline::Tool) => Verdict::Nothing,
             _ if missed.is_some() => Verdict::Slow,

@@ -152,6 +152,13 @@ fn codex_uses_the_provider_that_it_is_told_to_use() {
         ("-p corp", ""),
         ("-p a", "[profiles.\"a\"]\nmodel_provider = \"gw\"\n"),
         ("--profile=a", "[profiles.a]\nmodel_provider = \"gw\"\n"),
+        ("-p a", "profiles.a.model_provider = 'gw'\n"),
+        ("-p a", "profiles = {a = {model_provider = 'gw'}}\n"),
+        (
+            "",
+            "notes = \"\"\"\n[other]\n\"\"\"\nmodel_provider = 'gw'\n",
+        ),
+        ("", "model_provider = \"\"\"\ngw\"\"\"\n"),
         ("-c model_provider=gw exec go", ""),
         ("-cmodel_provider='gw'", ""),
         ("exec --config model_provider=\"gw\" go", ""),
@@ -177,6 +184,7 @@ fn codex_uses_the_provider_that_it_is_told_to_use() {
         ("-p b", profiles),
         ("-c model_provider=openai", "model_provider = \"gw\"\n"),
         ("-c model=gw", "[other]\nmodel_provider = \"gw\"\n"),
+        ("", "notes = \"\"\"\nmodel_provider = 'gw'\n\"\"\"\n"),
     ] {
         assert_eq!(
             of(arguments, config, login, false),

@@ -29,7 +29,7 @@ fn refusal(text: &str) -> String {
 #[test]
 fn the_schema_knows_every_key_and_its_defaults_are_the_structs() {
     assert_ne!(*CONFIG, Schema::default());
-    assert_ne!(*COMPRESSION, Schema::default());
+    assert_ne!(*COMPRESSOR, Schema::default());
     let mut defaults = serde_json::to_value(Config::default()).unwrap();
     compare(&CONFIG, &defaults, "");
     assert_eq!(CONFIG.check(&mut defaults), []);
@@ -151,6 +151,22 @@ fn the_compressor_gets_the_compression_section_and_its_own_settings_over_it() {
         "F:4:18: `context.engines.compressor.threshold` is 7, but must be a share of the window above 0 and \
              up to 1, or a whole number of at least 1000 tokens such as `120k`"
     );
+    // The host reads these for every engine, so they would have no effect there.
+    for key in HOST_KEYS {
+        let said = refusal(&format!(
+            "context: {{engines: {{compressor: {{{key}: null}}}}}}"
+        ));
+        let wanted = format!("`context.engines.compressor.{key}` belongs in `compression`");
+        assert!(said.contains(&wanted), "{said}");
+    }
+}
+
+#[test]
+fn a_switch_with_the_name_of_a_key_takes_every_word_for_true_and_false() {
+    for (word, is_on) in [("yes", true), ("on", true), ("no", false), ("Off", false)] {
+        let loaded = loads(&format!("gateway: {{open_key: {word}}}"));
+        assert_eq!(loaded.config.gateway.open_key, is_on, "{word}");
+    }
 }
 
 #[test]

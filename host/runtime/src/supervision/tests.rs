@@ -440,7 +440,9 @@ fn wrong_arguments_of_a_tool_call_are_not_held_against_the_engine() {
         let error = session.call::<()>("call_tool", Deadline::Long, |_| {
             Err(EngineError::InvalidInput("pattern: unclosed group".into()))
         });
-        assert!(matches!(error, Err(CallError::Failed { .. })));
+        let error = error.unwrap_err();
+        assert!(matches!(error, CallError::Failed { .. }));
+        assert_eq!(error.to_string(), "pattern: unclosed group");
     }
     session.call("status", Deadline::Short, |_| Ok(())).unwrap();
 }
