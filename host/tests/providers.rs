@@ -694,6 +694,23 @@ fn a_page_that_is_not_json_is_named_and_shortened() {
 }
 
 #[test]
+fn a_broken_character_costs_only_itself() {
+    let body = chat("It is $ done.").to_string();
+    for (broken, shown) in [
+        (b"\\ud83d".as_slice(), "\u{fffd}"),
+        (b"\\udc00", "\u{fffd}"),
+        (b"\xff", "\u{fffd}"),
+        (b"\\ud83d\\ude00", "😀"),
+    ] {
+        let (before, after) = body.split_once('$').unwrap();
+        let bytes = [before.as_bytes(), broken, after.as_bytes()].concat();
+        let server = Server::new(status(200).set_body_raw(bytes, "application/json"));
+        let answer = ask(&server.client()).unwrap();
+        assert_eq!(answer.text, format!("It is {shown} done."));
+    }
+}
+
+#[test]
 fn a_body_without_end_is_cut_at_its_limit() {
     let base = raw_server(|mut stream, _| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n");
