@@ -416,6 +416,21 @@ fn a_configuration_that_cannot_work_says_why() {
 }
 
 #[test]
+fn another_address_or_key_has_another_fingerprint() {
+    let fingerprint = |base: &str, key: &str| {
+        let key = |_: &str| Some(key.to_owned());
+        let settings = settings(Provider::OpenAi, base);
+        let resolved = resolve(&settings, None, false, &key).unwrap();
+        endpoints(resolved).0.fingerprint()
+    };
+    let first = fingerprint("http://a/v1", "wrong");
+    assert_eq!(first, fingerprint("http://a/v1", "wrong"));
+    assert_ne!(first, fingerprint("http://a/v1", "fixed"));
+    assert_ne!(first, fingerprint("http://b/v1", "wrong"));
+    assert!(first.len() <= 8);
+}
+
+#[test]
 fn no_key_is_ever_printed() {
     let agent = agent("big", "http://localhost:1/v1");
     let settings = ModelSettings::default();
@@ -679,21 +694,6 @@ fn every_useless_message_is_a_failure_of_its_kind() {
 }
 
 #[test]
-fn a_page_that_is_not_json_is_named_and_shortened() {
-    let page = format!("<html>\n<h1>Sign in, {KEY}</h1>{}", "x".repeat(100_000));
-    let nested = "[".repeat(100_000);
-    for body in [page.as_str(), "", "{\"choices\": [", nested.as_str()] {
-        let server = Server::new(status(200).set_body_string(body));
-        let failure = ask(&server.client()).unwrap_err();
-        assert_eq!(failure.kind, FailureKind::Other);
-        assert!(failure.message.contains("not JSON"), "{failure}");
-        assert!(failure.message.contains("base_url"), "{failure}");
-        assert!(failure.message.len() < 1000, "{failure}");
-        assert!(!failure.message.contains(KEY), "{failure}");
-    }
-}
-
-#[test]
 fn a_broken_character_costs_only_itself() {
     let body = chat("It is $ done.").to_string();
     for (broken, shown) in [
@@ -707,6 +707,21 @@ fn a_broken_character_costs_only_itself() {
         let server = Server::new(status(200).set_body_raw(bytes, "application/json"));
         let answer = ask(&server.client()).unwrap();
         assert_eq!(answer.text, format!("It is {shown} done."));
+    }
+}
+
+#[test]
+fn a_page_that_is_not_json_is_named_and_shortened() {
+    let page = format!("<html>\n<h1>Sign in, {KEY}</h1>{}", "x".repeat(100_000));
+    let nested = "[".repeat(100_000);
+    for body in [page.as_str(), "", "{\"choices\": [", nested.as_str()] {
+        let server = Server::new(status(200).set_body_string(body));
+        let failure = ask(&server.client()).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Other);
+        assert!(failure.message.contains("not JSON"), "{failure}");
+        assert!(failure.message.contains("base_url"), "{failure}");
+        assert!(failure.message.len() < 1000, "{failure}");
+        assert!(!failure.message.contains(KEY), "{failure}");
     }
 }
 
