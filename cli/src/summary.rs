@@ -83,10 +83,11 @@ pub(crate) fn summary(
     }
     let calls = counted(report.model_calls, "model call");
     row("cost", &format!("{calls}, {}", duration(report.elapsed_ms)));
-    if report.degraded {
+    // An engine that says why needs no other note.
+    if report.degraded && report.notes.is_empty() {
         row(
             "note",
-            "no model was available: the summary is a digest of the messages",
+            "the model did not write the summary: it is a digest of the messages",
         );
     }
     // The report has no field for a conversation that is still too large, so its reason tells it.
@@ -194,6 +195,39 @@ fn what_became(report: &CompactionReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_summary_without_the_model_has_one_note_which_is_the_engines_if_it_has_any() {
+        let window = AgentWindow::new("m", 1_000, 100);
+        let notes = |notes: Vec<String>| {
+            let report = CompactionReport {
+                engine: "compressor".to_owned(),
+                source: Source::Builtin,
+                outcome: OutcomeKind::Compacted,
+                reason: String::new(),
+                messages_before: 3,
+                messages_after: 2,
+                tokens_before: 900,
+                tokens_after: 300,
+                kept: 1,
+                replaced: 0,
+                summarised: 2,
+                inserted: 1,
+                dropped: 0,
+                degraded: true,
+                model_calls: 1,
+                elapsed_ms: 1.0,
+                notes,
+                states: Default::default(),
+            };
+            let text = summary(&report, "", &window, false);
+            let notes = text.lines().filter(|line| line.starts_with("  note"));
+            notes.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let own = notes(vec!["the summary model declined".to_owned()]);
+        assert_eq!(own, ["  note      the summary model declined"]);
+        assert_eq!(notes(Vec::new()).len(), 1);
+    }
 
     #[test]
     fn all_but_nothing_is_not_all() {

@@ -70,7 +70,7 @@ pub use message::{
 pub use model::{Continued, FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest};
 pub use services::{HostServices, LogLevel, OpenRequest, Services};
 pub use store::StoreCommand;
-pub use text::{grouped, printable};
+pub use text::{grouped, is_control, printable};
 pub use timing::roomy;
 pub use tool::{ToolCall, ToolSpec};
 pub use transcript::{TranscriptPage, TranscriptRange};

@@ -133,6 +133,11 @@ open_struct! {
         /// wrote. If false, its contradicted sentences are marked.
         #[serde(default)]
         pub extract_if_contradicted: bool,
+        /// Stands for the address and the key with which the model is asked, which cannot be read
+        /// from it. Another value says that a failure of before may be mended. Empty if nothing is
+        /// known of them.
+        #[serde(default)]
+        pub fingerprint: String,
     }
 }
 
@@ -143,6 +148,7 @@ impl ModelInfo {
             name: name.into(),
             context_length,
             extract_if_contradicted: false,
+            fingerprint: String::new(),
         }
     }
 }

@@ -5,8 +5,8 @@
 //! text safe to print and limits its length. Hosts and engines call it before they show or log text
 //! that they did not write themselves.
 //!
-//! [`grouped`] formats large numbers so that they are easy to read. Both functions only format text
-//! and never fail.
+//! [`grouped`] formats large numbers so that they are easy to read. [`is_control`] is for those who
+//! leave such characters out.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -48,7 +48,9 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-fn is_control(character: char) -> bool {
+/// Whether a character is one that no text needs and that may change how the text around it is shown:
+/// a control character except line feed and tab, or a mark that reverses the direction of writing.
+pub fn is_control(character: char) -> bool {
     // These characters are not control characters in Unicode's sense, but they can make text look
     // like other text.
     let reverses = matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

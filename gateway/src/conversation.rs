@@ -690,15 +690,20 @@ impl TurnRequest {
             let time = Duration::from_secs_f64(report.elapsed_ms.max(0.0) / 1e3);
             shared.metrics.observe("compaction_seconds", &engine, time);
             trace::compacted(&span, outcome, report);
+            // The notes of a summary that the configured model did not write say why.
+            let summary = match report.degraded {
+                true => format!("; summary=digest: {}", report.notes.join("; ")),
+                false => String::new(),
+            };
             tracing::info!(
                 session = %self.spec.id, engine = %report.engine, outcome,
                 before = report.tokens_before, after = report.tokens_after,
                 window = guard.session.state().context_length,
                 elapsed_ms = report.elapsed_ms as u64,
                 trigger = %trigger(compact, &turn.decision, report).1,
-                reason = %report.reason, "compaction"
+                reason = %format_args!("{}{summary}", report.reason), "compaction"
             );
-            format!("{outcome}; {}", report.reason)
+            format!("{outcome}; {}{summary}", report.reason)
         });
         if turn.changed {
             let bytes = self.body.text().len();

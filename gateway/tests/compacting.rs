@@ -404,6 +404,31 @@ async fn the_clients_own_model_summarises_what_it_has_in_its_cache() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_summary_that_the_model_did_not_write_is_told_with_the_reason() {
+    let main = "auxiliary: {compression: {provider: main}}\n";
+    let stage = Stage::new(&format!("{}{main}", config("compressor")));
+    stage
+        .provider
+        .answer_with(|request| match is_question(&request) {
+            true => Answer::text("Sorry, that is private."),
+            false => Answer::text("Yes."),
+        });
+    let gateway = stage.gateway().await;
+    let mut agent = Agent::new(Api::Chat, &gateway.base, "s");
+    let mut told = Vec::new();
+    for number in 0..60 {
+        let words = "words of a long story ".repeat(120);
+        agent.user(&format!("{number} {words}"));
+        let said = agent.go_on().await;
+        let header = said.header("x-contexture-compaction").to_owned();
+        told.extend(header.starts_with("compacted").then_some(header));
+    }
+    assert!(told.len() >= 3, "{told:?}");
+    let says_why = |header: &String| header.contains("; summary=digest: the summary was extracted");
+    assert!(told.iter().all(says_why), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nobodys_model_is_asked_who_was_not_named() {
     let stage = long_session(Api::Messages, "").await;
     assert!(

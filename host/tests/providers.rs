@@ -416,6 +416,21 @@ fn a_configuration_that_cannot_work_says_why() {
 }
 
 #[test]
+fn another_address_or_key_has_another_fingerprint() {
+    let fingerprint = |base: &str, key: &str| {
+        let key = |_: &str| Some(key.to_owned());
+        let settings = settings(Provider::OpenAi, base);
+        let resolved = resolve(&settings, None, false, &key).unwrap();
+        endpoints(resolved).0.fingerprint()
+    };
+    let first = fingerprint("http://a/v1", "wrong");
+    assert_eq!(first, fingerprint("http://a/v1", "wrong"));
+    assert_ne!(first, fingerprint("http://a/v1", "fixed"));
+    assert_ne!(first, fingerprint("http://b/v1", "wrong"));
+    assert!(first.len() <= 8);
+}
+
+#[test]
 fn no_key_is_ever_printed() {
     let agent = agent("big", "http://localhost:1/v1");
     let settings = ModelSettings::default();
@@ -675,6 +690,23 @@ fn every_useless_message_is_a_failure_of_its_kind() {
         let failure = ask(&client).unwrap_err();
         assert_eq!(failure.kind, kind, "{body}: {failure}");
         assert_eq!(server.received().len(), 1, "{body}");
+    }
+}
+
+#[test]
+fn a_broken_character_costs_only_itself() {
+    let body = chat("It is $ done.").to_string();
+    for (broken, shown) in [
+        (b"\\ud83d".as_slice(), "\u{fffd}"),
+        (b"\\udc00", "\u{fffd}"),
+        (b"\xff", "\u{fffd}"),
+        (b"\\ud83d\\ude00", "😀"),
+    ] {
+        let (before, after) = body.split_once('$').unwrap();
+        let bytes = [before.as_bytes(), broken, after.as_bytes()].concat();
+        let server = Server::new(status(200).set_body_raw(bytes, "application/json"));
+        let answer = ask(&server.client()).unwrap();
+        assert_eq!(answer.text, format!("It is {shown} done."));
     }
 }
 

@@ -52,6 +52,14 @@ impl ScriptedModel {
         *locked(&self.info) = Some(ModelInfo::new(name.to_owned(), context_length));
     }
 
+    /// Gives the model this [`fingerprint`](ModelInfo::fingerprint), as if its address or its key had
+    /// changed.
+    pub fn is_at(&self, fingerprint: &str) {
+        if let Some(info) = &mut *locked(&self.info) {
+            fingerprint.clone_into(&mut info.fingerprint);
+        }
+    }
+
     /// Answers with `script` from now on, once the replies of [`will`](Self::will) are used up.
     /// `script` is locked while it runs, so it must not call this method itself.
     pub fn now_says(

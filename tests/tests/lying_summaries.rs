@@ -67,6 +67,41 @@ fn claims_that_the_messages_contradict_are_marked() {
     }
 }
 
+/// A fake key, a line that is repeated, instructions that were given to the model, and characters that nobody sees.
+const DIRTY: &str = "Sure! Here it is:\n\n## Goal\n[what the user wants to reach]\nShip\u{1b}[31m the \u{202e}parcels\u{0} \
+    with DB_PASSWORD=hunter2Xy9zQ.\n- Read the list.\n- Read the list.\n- Read the list.";
+const DIRTY_JSON: &str = "{\"user_goal\": \"Ship the \u{202e}parcels with DB_PASSWORD=hunter2Xy9zQ.\", \"key_decisions\": [\n\
+    \"Read the list.\",\n\"Read the list.\",\n\"Read the list\"\n]}";
+
+#[test]
+fn what_a_model_writes_is_cleaned_whichever_engine_asks() {
+    for engine in ENGINES {
+        let words = if engine == "tiered" {
+            DIRTY_JSON
+        } else {
+            DIRTY
+        };
+        let (window, _) = compacted(engine, "", words);
+        assert!(window.contains("parcels"), "{engine}: {window:.3000}");
+        for dirt in ["hunter2Xy9zQ", "\\u001b", "\\u0000", "\u{202e}"] {
+            assert!(!window.contains(dirt), "{engine} {dirt:?}: {window:.3000}");
+        }
+        let again = |gap: &str| window.contains(&format!("Read the list.{gap}Read the list."));
+        let repeats = [r"\n- ", r#"\",\n    \""#].into_iter().any(again);
+        assert!(!repeats, "{engine}: {window:.3000}");
+    }
+}
+
+#[test]
+fn a_refusal_is_no_summary_whichever_engine_asks() {
+    const REFUSAL: &str = "I'm sorry, but I can't help with that request.";
+    for engine in ENGINES {
+        let (window, notes) = compacted(engine, "", REFUSAL);
+        assert!(!window.contains(REFUSAL), "{engine}: {window:.3000}");
+        assert!(notes.contains("declined"), "{engine}: {notes}");
+    }
+}
+
 #[test]
 fn an_extract_replaces_a_contradicted_summary_if_configured() {
     for engine in ENGINES {

@@ -57,7 +57,7 @@ const PASTS: [(&str, &str); 8] = [
 ];
 /// A sentence with one of these words does not say that anything is done, unless the item has the
 /// word itself.
-const DOUBT: [&str; 55] = [
+pub(crate) const DOUBT: [&str; 55] = [
     "not", "never", "still", "yet", "but", "however", "except", "fail", "fails", "failed",
     "failing", "failure", "broken", "error", "errors", "cannot", "unable", "will", "going",
     "should", "would", "could", "can", "may", "might", "need", "needs", "must", "want", "please",
@@ -202,7 +202,7 @@ impl<'s> Evidence<'s> {
         let said = self.claims.iter().any(|claim| {
             !claim.is_cancelled
                 && claim.says_done(&terms, &lower)
-                && !is_doubted(claim.text, &claim.lower, &lower)
+                && !is_doubted(claim.text, &lower)
                 && !self.failed_after(claim.message, &terms)
                 && !self.denied_after(claim.message, &terms, &lower)
         });
@@ -223,7 +223,7 @@ impl<'s> Evidence<'s> {
             let said = Terms::of(text);
             let is_about = terms.names.iter().any(|name| said.names.contains(name))
                 || terms.are_named_by(&said);
-            is_about && is_doubted(text, &text.to_lowercase(), item)
+            is_about && is_doubted(text, item)
         })
     }
 
@@ -388,8 +388,9 @@ fn may_claim(lower: &str) -> bool {
 }
 
 /// Whether a sentence says that something is not done, or only will be. Words that the item has
-/// itself do not count.
-pub(crate) fn is_doubted(text: &str, lower: &str, item: &str) -> bool {
+/// itself do not count, and neither do those in names and code, as in `src/never.rs`.
+pub(crate) fn is_doubted(text: &str, item: &str) -> bool {
+    let prose = prose(text).to_lowercase();
     let is_in_item = |word: &str| {
         let mut words = item.split(|c: char| !c.is_ascii_alphabetic());
         words.any(|own| own == word)
@@ -398,14 +399,36 @@ pub(crate) fn is_doubted(text: &str, lower: &str, item: &str) -> bool {
     text.ends_with('?')
         || ["n't", "n’t", "'ll", "’ll"]
             .iter()
-            .any(|short| lower.contains(short))
-        || lower.contains("to be ")
-        || lower.contains("[ ]")
-        || lower.split(|c: char| !c.is_ascii_alphabetic()).any(doubts)
+            .any(|short| prose.contains(short))
+        || prose.contains("to be ")
+        || prose.contains("[ ]")
+        || prose.split(|c: char| !c.is_ascii_alphabetic()).any(doubts)
         || !text.is_ascii()
             && CHINESE_DOUBT
                 .iter()
-                .any(|word| lower.contains(word) && !item.contains(word))
+                .any(|word| prose.contains(word) && !item.contains(word))
+}
+
+/// Returns a sentence without the names and without the code between backticks.
+fn prose(text: &str) -> String {
+    let mut prose = String::with_capacity(text.len());
+    let mut parts = text.split('`').enumerate().peekable();
+    while let Some((at, part)) = parts.next() {
+        // A backtick that nothing closes begins no code.
+        if at % 2 == 1 && parts.peek().is_some() {
+            continue;
+        }
+        let mut copied = 0;
+        scan(part, |find| {
+            if let Find::Fact(_, name) = find {
+                prose.push_str(&part[copied..name.start]);
+                copied = name.end;
+            }
+        });
+        prose.push_str(&part[copied..]);
+        prose.push(' ');
+    }
+    prose
 }
 
 /// Whether a text contains this name as a whole, and not only as part of a longer one.

@@ -125,7 +125,7 @@ impl WorkRecord {
             .changed
             .extend(changed(span).iter().map(|path| file_name(path).to_owned()));
         // A sentence with a mark or a doubt tells of no change.
-        let told = sentences(earlier).filter(|it| !is_doubted(it, &it.to_lowercase(), ""));
+        let told = sentences(earlier).filter(|it| !is_doubted(it, ""));
         told.for_each(|sentence| record.add_files_of(sentence));
         for source in &span.sources {
             if source.origin == Origin::User {
@@ -235,7 +235,7 @@ impl WorkRecord {
         let claims_success = says(&lower, &PASSED);
         if part == ClaimContext::Wanted
             || !claims_change && !claims_success
-            || is_doubted(sentence, &lower, "")
+            || is_doubted(sentence, "")
         {
             return None;
         }

@@ -18,7 +18,7 @@ mod spots;
 mod write;
 
 use contexture_engine_api::{
-    Compaction, CompressOrder, Floor, MessageId, MessageView, ModelFailure, Outcome, grouped,
+    Compaction, CompressOrder, Floor, MessageId, MessageView, Outcome, grouped,
 };
 use contexture_summaries::{Headroom, Sizes};
 
@@ -29,7 +29,7 @@ use crate::session_state::SessionState;
 use crate::settings::{Budgets, HEADING_TOKENS, Settings};
 use crate::staging::Staging;
 use crate::store::nodes::Placed;
-use crate::summarise::Written;
+use crate::summarise::{Trouble, Written};
 use arrange::Arranged;
 
 /// The approximate number of tokens of the text around the nodes of a block: its mark and its first
@@ -71,10 +71,10 @@ pub(crate) struct Proposal {
     pub(crate) degraded: bool,
 }
 
-/// The result of a compaction: a proposal with the failure of the model if there was one, or the
-/// reason why the window stays as it is.
+/// The result of a compaction: a proposal with what went wrong with the model, if anything did, or
+/// the reason why the window stays as it is.
 pub(crate) enum Compacted {
-    Proposed(Box<Proposal>, Compaction, Option<ModelFailure>),
+    Proposed(Box<Proposal>, Compaction, Option<Trouble>),
     Unchanged(Outcome),
 }
 
@@ -96,6 +96,8 @@ pub(crate) struct Compactor<'a, 'm> {
     pub(crate) fixed: u64,
     pub(crate) focus: Option<&'a str>,
     pub(crate) model: ModelUse,
+    /// Why the model is not called now, if it is in a cool-down.
+    pub(crate) cool_down: Option<String>,
     pub(crate) order: &'a CompressOrder,
 }
 

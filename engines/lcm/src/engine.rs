@@ -191,13 +191,17 @@ impl Engine {
     /// is called now, unless it is in cool-down. Otherwise prepared texts are used. What is not
     /// prepared waits for a later compaction if the prompt is below `hard` and the host makes
     /// background calls, and is extracted without the model if not.
-    fn model_use(&self, may_wait: bool, force: bool, before: u64, hard: u64) -> ModelUse {
+    fn model_use(
+        &self,
+        may_wait: bool,
+        force: bool,
+        cooling: bool,
+        before: u64,
+        hard: u64,
+    ) -> ModelUse {
         if self.session.services.model().is_none() {
             return ModelUse::None { wanted: false };
         }
-        // A user who forces a compaction may have fixed the problem, for example a wrong key. The
-        // cool-down would hide that.
-        let cooling = self.trust.withheld().is_some() && !force;
         if may_wait {
             return match cooling {
                 true => ModelUse::None { wanted: true },
@@ -396,7 +400,7 @@ impl ContextEngine for Engine {
                 self.headroom.things_changed();
             }
             Answered::Failed(failure) => {
-                self.trust.failed(&failure);
+                self.trust.failed(&failure, 1);
                 self.headroom.things_changed();
             }
             Answered::Nothing => {}
@@ -477,7 +481,17 @@ impl Engine {
         for limit in [&mut budgets.soft, &mut budgets.hard, &mut budgets.usable] {
             *limit = (*limit as f64 * scale) as u64;
         }
-        let model = self.model_use(order.may_wait_for_model, order.force, counted, budgets.hard);
+        // A user who forces a compaction may have fixed the problem, for example a wrong key. The
+        // cool-down would hide that.
+        let cool_down = self.trust.withheld().filter(|_| !order.force);
+        let cool_down = cool_down.map(|it| it.reason(self.session.services.now_ms()));
+        let model = self.model_use(
+            order.may_wait_for_model,
+            order.force,
+            cool_down.is_some(),
+            counted,
+            budgets.hard,
+        );
         let compactor = Compactor {
             session: &self.session,
             settings: &self.settings,
@@ -490,14 +504,16 @@ impl Engine {
             fixed: window.fixed_tokens,
             focus: order.focus.as_deref(),
             model,
+            cool_down,
             order,
         };
         match compactor.run(&mut self.headroom)? {
-            Compacted::Proposed(proposal, compaction, failure) => {
-                match failure {
-                    Some(failure) => self.trust.failed(&failure),
-                    None if proposal.model_wrote => self.trust.succeeded(),
-                    None => {}
+            Compacted::Proposed(proposal, compaction, trouble) => {
+                if proposal.model_wrote {
+                    self.trust.succeeded();
+                }
+                if let Some(trouble) = trouble.filter(|trouble| trouble.texts > 0) {
+                    self.trust.failed(&trouble.failure, trouble.texts);
                 }
                 self.proposal = Some(*proposal);
                 Ok(Outcome::Compacted(compaction))

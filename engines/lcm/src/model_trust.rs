@@ -12,7 +12,7 @@ use contexture_engine_api::{FailureKind, ModelFailure, Services};
 use contexture_summaries::{CoolDown, CoolDowns};
 
 /// The number of consecutive failed texts from which the model is to blame and not the texts.
-const PATIENCE: u32 = 3;
+pub(crate) const PATIENCE: u32 = 3;
 
 /// What the last answers of the model say about it. The cool-downs are kept in the data directory,
 /// so that they survive the process.
@@ -44,11 +44,12 @@ impl ModelTrust {
         self.failed_texts >= PATIENCE
     }
 
-    /// Records a failure. It starts a cool-down as long as this kind of failure needs, unless the
-    /// failure is about the text and only few texts have failed in a row.
-    pub(crate) fn failed(&mut self, failure: &ModelFailure) {
+    /// Records that the model failed at so many texts in a row, at last like this. It starts a
+    /// cool-down as long as this kind of failure needs, unless the failure is about the text and
+    /// only few texts have failed in a row.
+    pub(crate) fn failed(&mut self, failure: &ModelFailure, texts: u32) {
         if is_about_the_text(failure.kind) {
-            self.failed_texts = self.failed_texts.saturating_add(1);
+            self.failed_texts = self.failed_texts.saturating_add(texts);
             if !self.in_doubt() {
                 return;
             }
@@ -97,23 +98,26 @@ mod tests {
         let mut trust = ModelTrust::open(host.data_dir(), host.services());
         let refused = ModelFailure::new(FailureKind::Refused, "no");
         for _ in 0..5 {
-            trust.failed(&refused);
-            trust.failed(&refused);
+            trust.failed(&refused, 1);
+            trust.failed(&refused, 1);
             assert!(trust.withheld().is_none());
             trust.succeeded();
         }
         for _ in 0..PATIENCE {
             assert!(!trust.in_doubt());
-            trust.failed(&refused);
+            trust.failed(&refused, 1);
         }
         assert!(trust.withheld().is_some() && trust.in_doubt());
+        trust.succeeded();
+        trust.failed(&refused, PATIENCE);
+        assert!(trust.withheld().is_some());
     }
 
     #[test]
     fn a_call_that_was_given_up_says_nothing_of_the_model() {
         let host = ScriptedHost::with_model(1);
         let mut trust = ModelTrust::open(host.data_dir(), host.services());
-        trust.failed(&ModelFailure::new(FailureKind::Cancelled, "closing"));
+        trust.failed(&ModelFailure::new(FailureKind::Cancelled, "closing"), 1);
         assert!(trust.withheld().is_none());
     }
 }

@@ -22,6 +22,7 @@ use contexture_secrets::mask_secrets;
 use contexture_summaries::{Prompts, Summariser, digested_beside, excerpt};
 
 use crate::dag::Level;
+use crate::model_trust::{PATIENCE, is_about_the_text};
 use crate::transcript::{fit, fit_and_count, is_blank, speaker, transcript};
 
 /// Characters per token of a digest. It is lower than for prose, because a digest is dense in names
@@ -38,6 +39,8 @@ const TOLERANCE: u64 = 2;
 /// is about a tenth of what all nodes may take. The window shows no more than that in total.
 const RULES_SHARE: f64 = 0.8;
 const FEW_RULES: u64 = 128;
+/// How many texts are asked for at a time. The host makes no more calls at once.
+const AT_ONCE: usize = 8;
 /// The smallest space, in tokens, for which facts are added to the summary of a model.
 const MIN_FACTS_TOKENS: u64 = 32;
 
@@ -98,11 +101,11 @@ impl SummaryPrompts {
         }
     }
 
-    /// Returns the text if it is a summary of the source. If it is empty, no shorter than the
-    /// source or far over the budget, the failure says so and a shorter request may follow.
+    /// Returns the text if it is a summary of the source. If it is no shorter than the source or far
+    /// over the budget, the failure says so and a shorter request may follow.
     fn summary(&self, text: &str) -> Result<String, ModelFailure> {
         let tokens = self.services.count_tokens(text);
-        match !text.is_empty() && tokens < self.source_tokens && tokens <= self.budget() {
+        match tokens < self.source_tokens && tokens <= self.budget() {
             true => Ok(text.to_owned()),
             false => Err(ModelFailure::new(
                 FailureKind::Other,
@@ -147,11 +150,11 @@ impl Prompts for SummaryPrompts {
     }
 
     fn read(&self, answer: &str) -> Result<String, ModelFailure> {
-        self.summary(answer.trim())
+        self.summary(answer)
     }
 
     fn read_piece(&self, answer: &str) -> Result<String, ModelFailure> {
-        Ok(answer.trim().to_owned())
+        Ok(answer.to_owned())
     }
 
     fn join(&self, notes: &[String]) -> Option<String> {
@@ -379,31 +382,58 @@ impl Draft {
     }
 }
 
-/// Writes all texts in the foreground. The calls of each round run concurrently, and a text that
-/// the model fails at is extracted instead. The second value is the last failure, if there was one.
+/// What went wrong with the model while texts were written.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    pub(crate) failure: ModelFailure,
+    /// How many texts the model failed at since it wrote one.
+    pub(crate) texts: u32,
+}
+
+impl Trouble {
+    /// Whether no other text would fare better.
+    fn is_final(&self) -> bool {
+        !is_about_the_text(self.failure.kind) || self.texts >= PATIENCE
+    }
+}
+
+/// Writes all texts in the foreground. The calls of some texts run concurrently, and a text that the
+/// model fails at is extracted instead. If the provider fails, or the model at several texts in a
+/// row, the other texts are extracted, too. The second value is what went wrong, if anything did.
 ///
 /// # Errors
 /// [`EngineError::Cancelled`] if the caller cancelled the compaction.
 pub(crate) fn write_all(
     jobs: Vec<Job>,
     services: &Services,
-) -> Result<(Vec<Written>, Option<ModelFailure>), EngineError> {
+) -> Result<(Vec<Written>, Option<Trouble>), EngineError> {
     let model = services.model().map_or(String::new(), |model| model.name);
-    let mut failed: Option<ModelFailure> = None;
+    let mut trouble: Option<Trouble> = None;
     let (mut asking, drafts): (Vec<_>, Vec<_>) = jobs
         .into_iter()
         .map(|job| (job.summariser, job.draft))
         .unzip();
     let mut written: Vec<Option<Written>> = vec![None; drafts.len()];
+    // The texts before this place were asked for.
+    let mut end = 0;
     loop {
         if services.is_cancelled() {
             return Err(EngineError::Cancelled);
         }
-        let rounds: Vec<_> = (asking.iter())
+        let rounds: Vec<_> = (asking[..end].iter())
             .map(|summariser| summariser.as_ref().map_or(Vec::new(), Summariser::requests))
             .collect();
         if rounds.iter().all(Vec::is_empty) {
-            break;
+            if end == asking.len() || trouble.as_ref().is_some_and(Trouble::is_final) {
+                break;
+            }
+            // Only a model that has written a text is asked for many.
+            end += match written.iter().any(Option::is_some) {
+                true => AT_ONCE,
+                false => PATIENCE as usize,
+            };
+            end = end.min(asking.len());
+            continue;
         }
         let mut answers = services.complete_many(&rounds.concat()).into_iter();
         for (at, round) in rounds.iter().enumerate() {
@@ -415,18 +445,29 @@ pub(crate) fn write_all(
             let by_model = |text: String| drafts[at].by_model(&text, less, &model, services);
             match answered.and_then(|text| text.map(by_model).transpose()) {
                 Ok(None) => continue,
-                Ok(text) => written[at] = text,
+                Ok(text) => {
+                    written[at] = text;
+                    if let Some(trouble) = trouble.as_mut().filter(|it| !it.is_final()) {
+                        trouble.texts = 0;
+                    }
+                }
                 Err(failure) if failure.kind == FailureKind::Cancelled => {
                     return Err(EngineError::Cancelled);
                 }
-                Err(failure) => failed = Some(failure),
+                Err(failure) => {
+                    let texts = trouble.as_ref().map_or(0, |trouble| trouble.texts) + 1;
+                    trouble = Some(match trouble {
+                        Some(trouble) if trouble.is_final() => trouble,
+                        _ => Trouble { failure, texts },
+                    });
+                }
             }
             asking[at] = None;
         }
     }
     let texts = written.into_iter().zip(&drafts);
     let texts = texts.map(|(text, draft)| text.unwrap_or_else(|| draft.without_model(services)));
-    Ok((texts.collect(), failed))
+    Ok((texts.collect(), trouble))
 }
 
 /// Returns how many tokens of material fit into one request, at least 64, with room for an answer

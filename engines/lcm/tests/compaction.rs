@@ -121,6 +121,14 @@ impl Play {
         self.session.answer(calls);
     }
 
+    /// What users are told of the last compaction.
+    fn notes(&self) -> String {
+        match &self.last {
+            Some(Outcome::Compacted(compaction)) => compaction.notes.join("\n"),
+            _ => String::new(),
+        }
+    }
+
     fn block(&self) -> &str {
         let mut messages = self.chat.messages.iter();
         let summary = messages.find(|message| message.kind == MessageKind::Summary);
@@ -243,6 +251,78 @@ fn a_model_that_refuses_everything_is_left_alone_for_a_while() {
         host.model.calls() - calls
     );
     play.sound();
+}
+
+/// A session of many turns that nothing has summarised yet.
+fn long(host: &Arc<ScriptedHost>) -> Play {
+    let mut play = Play::new(host);
+    for at in 0..60 {
+        play.chat(&format!("fact-{at}"));
+    }
+    play
+}
+
+#[test]
+fn a_model_that_fails_is_not_asked_for_every_text_while_somebody_waits() {
+    for (kind, calls) in [
+        (FailureKind::Auth, 3),
+        (FailureKind::RateLimited, 3),
+        (FailureKind::Timeout, 3),
+        // Another form of the question might have helped.
+        (FailureKind::Refused, 6),
+        (FailureKind::Empty, 6),
+    ] {
+        let host = host_with(move |_| Err(kind));
+        let mut play = long(&host);
+        assert!(play.compress(false, true), "{:?}", play.last);
+        assert_eq!(host.model.calls(), calls, "{kind:?}");
+        for at in 60..110 {
+            play.chat(&format!("fact-{at}"));
+        }
+        assert!(play.compress(false, true), "{:?}", play.last);
+        assert_eq!(host.model.calls(), calls, "{kind:?} is in a cool-down");
+        let notes = play.notes();
+        assert!(notes.contains("is not called for another"), "{notes}");
+        // With another key it is asked at once.
+        host.model.is_at("another key");
+        for at in 110..160 {
+            play.chat(&format!("fact-{at}"));
+        }
+        assert!(play.compress(false, true), "{:?}", play.last);
+        assert!(host.model.calls() > calls, "{kind:?}");
+    }
+}
+
+#[test]
+fn one_text_that_the_model_refuses_does_not_cost_the_others() {
+    let host = host_with(|request| match request.prompt.contains("fact-30") {
+        true => Err(FailureKind::Refused),
+        false => summary(request),
+    });
+    let mut play = long(&host);
+    assert!(play.compress(false, true), "{:?}", play.last);
+    let notes = play.notes();
+    assert!(notes.contains("14 leaf summaries"), "{notes}");
+    assert_eq!(host.model.calls(), 15, "the one twice");
+    assert_eq!(
+        play.session.engine.status()["cool_down"],
+        Value::Null,
+        "it writes the others"
+    );
+}
+
+#[test]
+fn a_refusal_in_words_is_no_summary() {
+    let host = host_with(|_| Ok("I'm sorry, but I can't help with that request.".to_owned()));
+    let mut play = long(&host);
+    assert!(play.compress(false, true), "{:?}", play.last);
+    assert!(!play.block().contains("sorry"), "{}", play.block());
+    let notes = play.notes();
+    assert!(notes.contains("the summary model declined"), "{notes}");
+    assert_eq!(
+        play.session.engine.status()["cool_down"]["kind"],
+        json!("refused")
+    );
 }
 
 #[test]

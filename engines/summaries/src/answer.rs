@@ -1,19 +1,84 @@
 //! Reads what a model answered, and shortens it to size.
 //!
-//! [`words_of`] strips what models wrap around their answers, and [`summary_in`] rejects an answer
-//! that is empty or a refusal. `notes_in` does the same for notes under headings. [`unmarked`]
-//! removes the host's marks from a summary, and [`trim`] shortens notes to a budget by dropping
-//! lines from the longest section. None of these functions calls a model. The questions are in
-//! `brief` and `summariser`.
+//! `text_in` reads every answer, for all engines: it strips what models wrap around their answers,
+//! cleans the text, and rejects one that is empty or a refusal. `notes_in` puts notes under a heading
+//! if they have none. [`unmarked`] removes the host's marks from a summary, and [`trim`] shortens
+//! notes to a budget by dropping lines from the longest section. None of these functions calls a
+//! model. The questions are in `brief` and `summariser`.
 
-use contexture_engine_api::{FailureKind, ModelFailure, SUMMARY_END_MARK, SUMMARY_MARK, Services};
+use std::collections::HashSet;
+
+use contexture_engine_api::{
+    FailureKind, ModelFailure, SUMMARY_END_MARK, SUMMARY_MARK, Services, is_control,
+};
+use contexture_secrets::mask_secrets;
 
 /// An answer of this many bytes or more is not a refusal, even if it begins like one.
 const SHORT_ANSWER: usize = 400;
+/// The most lines of a passage that is recognised if a model repeats it over and over.
+const LOOP_LINES: usize = 16;
+
+/// Reads the text of an answer to these instructions and prompts, of which one was sent. The text has
+/// no secrets, no control characters and no lines of the instructions, and a passage that the model
+/// repeated stands in it once. If it has headings that the model was given, it begins with a heading.
+///
+/// # Errors
+/// [`FailureKind::Empty`] if nothing is left, [`FailureKind::Refused`] if the text is a short
+/// refusal, and [`FailureKind::Other`] if the model repeated the question.
+pub(crate) fn text_in(
+    answer: &str,
+    system: &str,
+    prompts: &[String],
+) -> Result<String, ModelFailure> {
+    let text: String = (words_of(answer).chars())
+        .filter(|c| !is_control(*c))
+        .collect();
+    let text = unmarked(&mask_secrets(&text));
+    let asked = prompts.iter().map(String::as_str).chain([system]);
+    let mut openings = asked.filter_map(|asked| asked.lines().find(|line| !line.trim().is_empty()));
+    if openings.any(|opening| text.lines().any(|line| line == opening)) {
+        let why = "the summary model repeated the question instead of answering it";
+        return Err(ModelFailure::new(FailureKind::Other, why));
+    }
+    let given: HashSet<&str> = system.lines().map(str::trim).collect();
+    let is_given = |line: &&str| !line.trim().is_empty() && given.contains(line.trim());
+    let is_heading = |line: &&str| line.starts_with('#');
+    // The headings that the model was given belong into its text, the other lines do not.
+    let lines = (text.lines()).filter(|line| is_heading(line) || !is_given(line));
+    // The empty line ends the last passage as all others.
+    let lines = without_loops(lines.chain([""]));
+    // Text may stand before headings of the model's own.
+    let is_laid_out = lines.iter().any(|line| is_heading(line) && is_given(line));
+    let start = lines.iter().position(|line| is_heading(line));
+    let lines = &lines[start.filter(|_| is_laid_out).unwrap_or(0)..];
+    let is_said = |line: &&str| !line.trim().is_empty() && !is_given(line);
+    summary_in(match lines.iter().any(is_said) {
+        true => lines.join("\n").trim().to_owned(),
+        false => String::new(),
+    })
+}
+
+/// Returns the lines without passages that follow themselves, which a model writes that is caught in a
+/// loop. Lines without letters and digits, such as brackets, may close several blocks of code.
+fn without_loops<'t>(lines: impl Iterator<Item = &'t str>) -> Vec<&'t str> {
+    let mut kept: Vec<&str> = Vec::new();
+    for line in lines {
+        kept.push(line);
+        let repeats = |length: &usize| {
+            let (before, last) = kept.split_at(kept.len() - length);
+            let is_words = |line: &&str| line.contains(char::is_alphanumeric);
+            before.ends_with(last) && last.iter().any(is_words)
+        };
+        if let Some(length) = (1..=LOOP_LINES.min(kept.len() / 2)).find(repeats) {
+            kept.truncate(kept.len() - length);
+        }
+    }
+    kept
+}
 
 /// Returns an answer without its thinking and without a code fence around all of it. The result is
 /// trimmed and may be empty.
-pub fn words_of(answer: &str) -> &str {
+fn words_of(answer: &str) -> &str {
     let mut text = answer.trim();
     for (open, close) in [("<think>", "</think>"), ("<thinking>", "</thinking>")] {
         // If the thinking is not closed, the answer was cut off inside it and has no words at all.
@@ -45,7 +110,8 @@ fn is_refusal(text: &str) -> bool {
     .any(|opening| text.starts_with(opening))
 }
 
-/// Returns a model's words if they are a summary.
+/// Returns a model's words if they are a summary. Every answer is read by this before an engine gets
+/// it. An engine that removes more of it, such as a mark of its own, has to check again.
 ///
 /// # Errors
 /// [`FailureKind::Empty`] if there are no words, and [`FailureKind::Refused`] if they are a short
@@ -137,9 +203,70 @@ fn trim_to_bytes(notes: &str, goal: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use proptest::prelude::*;
 
     use super::*;
+
+    const SYSTEM: &str =
+        "You write notes.\n\n## Goal\n[what the user wants]\n\n## Next\n[what remains]";
+    const PROMPT: &str = "<conversation>\n\n</conversation>\n\nNow write.";
+
+    fn read(answer: &str) -> Result<String, ModelFailure> {
+        text_in(answer, SYSTEM, &[PROMPT.to_owned()])
+    }
+
+    #[test]
+    fn what_does_not_belong_into_a_summary_is_removed() {
+        for (answer, text) in [
+            (
+                "Sure! Here is the summary:\n\n## Goal\nShip it",
+                "## Goal\nShip it",
+            ),
+            (
+                "The goal:\n## Other\nShip it",
+                "The goal:\n## Other\nShip it",
+            ),
+            (
+                "## Goal\nShip it\n\n## Next\n[what remains]",
+                "## Goal\nShip it\n\n## Next",
+            ),
+            (
+                "Fix\0 the \u{1b}pars\u{202e}er\r\nnow\u{85}",
+                "Fix the parser\nnow",
+            ),
+            ("DB_PASSWORD=hunter2Xy9zQ", "DB_PASSWORD=[secret masked]"),
+            ("DB_PASS\0WORD=hunter2Xy9zQ", "DB_PASSWORD=[secret masked]"),
+            (&"- read it\n".repeat(91), "- read it"),
+            (&"- a\n\n- b\n\n".repeat(40), "- a\n\n- b"),
+            (&format!("- a\n{}", "- b\n- c\n".repeat(3)), "- a\n- b\n- c"),
+            // The same line under two others, and brackets, are no loop.
+            (
+                "- a.rs\n  - read\n- b.rs\n  - read\n}\n}",
+                "- a.rs\n  - read\n- b.rs\n  - read\n}\n}",
+            ),
+        ] {
+            assert_eq!(read(answer).unwrap(), text, "{answer}");
+        }
+    }
+
+    #[test]
+    fn an_answer_of_which_nothing_is_left_is_a_failure() {
+        for (answer, kind) in [
+            ("\u{1b}\0 \n", FailureKind::Empty),
+            ("<think>hm", FailureKind::Empty),
+            (
+                "## Goal\n[what the user wants]\n\n## Next",
+                FailureKind::Empty,
+            ),
+            ("Sorry, that is private.\0", FailureKind::Refused),
+            (SYSTEM, FailureKind::Other),
+            ("<conversation>\n[user] Ship it", FailureKind::Other),
+        ] {
+            let failure = read(answer).unwrap_err();
+            assert_eq!(failure.kind, kind, "{answer}");
+        }
+    }
 
     #[test]
     fn trimming_takes_from_the_longest_section_and_keeps_the_last() {

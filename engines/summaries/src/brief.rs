@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use contexture_engine_api::{ModelFailure, SUMMARY_END_MARK, SUMMARY_MARK, Services};
 use contexture_secrets::mask_secrets;
 
-use crate::answer::{notes_in, unmarked, words_of};
+use crate::answer::{notes_in, unmarked};
 use crate::summariser::{Prompts, tagged};
 
 /// What every summary says about itself: which part of it holds, which is the state of the task, and
@@ -155,7 +155,7 @@ impl Prompts for Brief {
     }
 
     fn read(&self, answer: &str) -> Result<String, ModelFailure> {
-        notes_in(body_of(words_of(answer)))
+        notes_in(body_of(answer))
     }
 
     fn budget(&self) -> u64 {
@@ -200,6 +200,11 @@ mod tests {
     use contexture_engine_api::FailureKind;
 
     use super::*;
+    use crate::answer::text_in;
+
+    fn read(answer: &str) -> Result<String, ModelFailure> {
+        brief().read(&text_in(answer, &brief().system(), &[brief().whole("")])?)
+    }
 
     fn brief() -> Brief {
         static HEADINGS: Headings = Headings {
@@ -225,16 +230,10 @@ mod tests {
             &marked("## Goal\nShip it"),
             &marked(&marked("## Goal\nShip it")),
         ] {
-            assert_eq!(
-                brief().read(answer).unwrap(),
-                "## Goal\nShip it",
-                "{answer}"
-            );
+            assert_eq!(read(answer).unwrap(), "## Goal\nShip it", "{answer}");
         }
-        assert_eq!(
-            brief().read("Some notes.").unwrap(),
-            "## Critical Context\nSome notes."
-        );
+        let notes = read("Some notes.").unwrap();
+        assert_eq!(notes, "## Critical Context\nSome notes.");
     }
 
     #[test]
@@ -248,7 +247,7 @@ mod tests {
                 FailureKind::Refused,
             ),
         ] {
-            assert_eq!(brief().read(answer).unwrap_err().kind, kind, "{answer}");
+            assert_eq!(read(answer).unwrap_err().kind, kind, "{answer}");
         }
     }
 

@@ -4,7 +4,7 @@
 //! [`CoolDowns::failed`] starts a pause whose length depends on the kind of failure,
 //! [`CoolDowns::in_force`] says whether one is running, and [`CoolDowns::succeeded`] ends it. The
 //! state is kept in a file, so that a restart between the failure and the next attempt changes
-//! nothing. It applies to one model, so configuring another one ends it too.
+//! nothing. It applies to one model at one address with one key, so changing any of them ends it too.
 
 use std::fs;
 use std::io::Write;
@@ -13,12 +13,19 @@ use std::path::{Path, PathBuf};
 use contexture_engine_api::{FailureKind, LogLevel, ModelFailure, Services, private_file_options};
 use serde::{Deserialize, Serialize};
 
+/// The longest pause, in milliseconds. A provider may ask for hours, and meanwhile the user may have
+/// bought credit.
+const LONGEST_MS: i64 = 600_000;
+
 /// A pause during which a model is not called. It is shown in the engine's status and stored as
 /// JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoolDown {
     /// The name of the model that failed. Other models are not affected.
     pub model: String,
+    /// The [`fingerprint`](contexture_engine_api::ModelInfo::fingerprint) that the model had.
+    #[serde(default)]
+    pub fingerprint: String,
     /// The failure that started the pause, with its kind and the provider's message.
     #[serde(flatten)]
     pub failure: ModelFailure,
@@ -26,6 +33,17 @@ pub struct CoolDown {
     pub since_ms: i64,
     /// When the model may be called again, in milliseconds since the Unix epoch.
     pub until_ms: i64,
+}
+
+impl CoolDown {
+    /// Says to a person why the model is not called, and for how long.
+    pub fn reason(&self, now_ms: i64) -> String {
+        let seconds = (self.until_ms - now_ms) / 1_000;
+        format!(
+            "{} failed ({}) and is not called for another {seconds} s",
+            self.model, self.failure
+        )
+    }
 }
 
 /// The cool-down of one engine's data directory, kept in its file `cooldown.json`. At most one is
@@ -61,22 +79,26 @@ impl CoolDowns {
     }
 
     /// Returns the cool-down of the configured model, or `None` if it is over, concerns another
-    /// model or was never started.
+    /// model, address or key, or was never started.
     pub fn in_force(&self) -> Option<&CoolDown> {
         let current = self.current.as_ref()?;
         let now = self.services.now_ms();
         // Setting the clock back must not make the cool-down longer.
         let lasts = (current.since_ms..current.until_ms).contains(&now);
-        (lasts && self.services.model()?.name == current.model).then_some(current)
+        let model = self.services.model()?;
+        let is_same = model.name == current.model && model.fingerprint == current.fingerprint;
+        (lasts && is_same).then_some(current)
     }
 
-    /// Starts a cool-down for this model and logs it. It lasts as long as the provider asks for, or
-    /// else as long as the kind of failure needs.
+    /// Starts a cool-down for this model and logs it. It lasts as long as the provider asks for, but
+    /// at most ten minutes, or else as long as the kind of failure needs.
     pub fn failed(&mut self, model: &str, failure: &ModelFailure) {
         let length_ms = length_ms(failure);
         let since_ms = self.services.now_ms();
+        let info = self.services.model().filter(|info| info.name == model);
         let cool_down = CoolDown {
             model: model.to_owned(),
+            fingerprint: info.map_or_else(String::new, |info| info.fingerprint),
             failure: failure.clone(),
             since_ms,
             until_ms: since_ms.saturating_add(length_ms),
@@ -130,13 +152,13 @@ fn length_ms(failure: &ModelFailure) -> i64 {
     let default = match failure.kind {
         FailureKind::RateLimited => 60_000,
         // Only the user can fix these, so asking again soon is pointless.
-        FailureKind::Auth | FailureKind::UnknownModel | FailureKind::NoProvider => 600_000,
+        FailureKind::Auth | FailureKind::UnknownModel | FailureKind::NoProvider => LONGEST_MS,
         _ => 30_000,
     };
-    failure
-        .retry_after_ms
-        .and_then(|ms| i64::try_from(ms).ok())
-        .unwrap_or(default)
+    let asked = failure.retry_after_ms;
+    asked.map_or(default, |ms| {
+        i64::try_from(ms).unwrap_or(LONGEST_MS).min(LONGEST_MS)
+    })
 }
 
 #[cfg(test)]
@@ -180,8 +202,10 @@ mod tests {
         let mut limited = ModelFailure::new(FailureKind::RateLimited, "slow down");
         limited.retry_after_ms = Some(5_000);
         assert_eq!(length(&limited), 5);
-        limited.retry_after_ms = Some(u64::MAX);
-        assert_eq!(length(&limited), 60, "nobody means that");
+        for hours in [86_400_000, u64::MAX] {
+            limited.retry_after_ms = Some(hours);
+            assert_eq!(length(&limited), 600, "nobody waits that long");
+        }
     }
 
     #[test]
@@ -208,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn another_model_is_not_held_back() {
+    fn another_model_address_or_key_is_not_held_back() {
         let host = host();
         let mut cool_downs = open(&host);
         cool_downs.failed("m", &ModelFailure::new(FailureKind::Auth, "key"));
@@ -216,6 +240,11 @@ mod tests {
         assert!(cool_downs.in_force().is_none());
         host.model.becomes("m", 1);
         assert!(cool_downs.in_force().is_some());
+        host.model.is_at("another key");
+        assert!(cool_downs.in_force().is_none());
+        assert!(open(&host).in_force().is_none());
+        cool_downs.failed("m", &ModelFailure::new(FailureKind::Auth, "key"));
+        assert!(open(&host).in_force().is_some());
     }
 
     #[test]

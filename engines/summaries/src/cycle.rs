@@ -537,11 +537,7 @@ impl SummaryCycle {
         // The user may have forced the compaction after fixing the problem, so the cool-down does
         // not apply.
         if let Some(cool_down) = self.cool_downs.in_force().filter(|_| !force) {
-            let seconds = (cool_down.until_ms - services.now_ms()) / 1_000;
-            return Ok(Err(format!(
-                "{} failed ({}) and is not called for another {seconds} s",
-                model.name, cool_down.failure
-            )));
+            return Ok(Err(cool_down.reason(services.now_ms())));
         }
         let Some(summariser) = self.summariser(task, task.facts(), model) else {
             return Ok(Err("the messages say nothing".to_owned()));

@@ -33,7 +33,7 @@ mod summariser;
 
 pub use contexture_digest::keep_rules;
 
-pub use answer::{summary_in, trim, unmarked, words_of};
+pub use answer::{summary_in, trim, unmarked};
 pub use brief::{Headings, SEAL_TOKENS, WHAT_HOLDS, body_of, framing_tokens, marked};
 pub use cooldown::{CoolDown, CoolDowns};
 pub use cycle::{Making, NO_MODEL, Ready, SummaryCycle, Task, WrittenSummary};

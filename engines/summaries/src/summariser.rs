@@ -12,6 +12,7 @@ use contexture_engine_api::{
 };
 use contexture_secrets::mask_secrets;
 
+use crate::answer::text_in;
 use crate::excerpt::excerpt;
 
 /// How often the pieces are halved after a provider said "too long", before the summary fails.
@@ -44,10 +45,12 @@ pub trait Prompts: std::fmt::Debug + Send {
     /// The prompt for notes on piece `number` of `of`, counted from 1. The notes may take at most
     /// `tokens` tokens.
     fn piece(&self, material: &str, number: usize, of: usize, tokens: u64) -> String;
-    /// Reads the summary in an answer to [`whole`](Self::whole).
+    /// Reads the summary in the text of an answer to [`whole`](Self::whole). Secrets, control
+    /// characters and what models write around a summary are removed from the text already, and a
+    /// refusal or an empty answer does not get here.
     ///
     /// # Errors
-    /// A failure if the answer holds no summary, for instance because it is empty or a refusal.
+    /// A failure if the answer holds no summary, for instance because it has another format.
     fn read(&self, answer: &str) -> Result<String, ModelFailure>;
     /// Reads the notes in an answer to [`piece`](Self::piece). By default they are read like a
     /// summary.
@@ -206,8 +209,13 @@ impl Summariser {
         let mut notes = Vec::with_capacity(answers.len());
         for answer in answers {
             match answer {
-                Ok(answer) if single => notes.push(self.prompts.read(&answer.text)?),
-                Ok(answer) => notes.push(self.prompts.read_piece(&answer.text)?),
+                Ok(answer) => {
+                    let text = self.text_in(&answer)?;
+                    notes.push(match single {
+                        true => self.prompts.read(&text)?,
+                        false => self.prompts.read_piece(&text)?,
+                    });
+                }
                 Err(failure)
                     if failure.kind == FailureKind::TooLong && self.halvings < MAX_HALVINGS =>
                 {
@@ -238,6 +246,12 @@ impl Summariser {
         // The notes are the material of the next round.
         self.units = notes;
         Ok(None)
+    }
+
+    fn text_in(&self, answer: &ModelAnswer) -> Result<String, ModelFailure> {
+        let prompts = [Some(self.prompts.whole("")), self.prompts.continued()];
+        let prompts: Vec<String> = prompts.into_iter().flatten().collect();
+        text_in(&answer.text, &self.prompts.system(), &prompts)
     }
 
     /// Packs the units, in order, into pieces of at most `room` tokens. A unit that is longer is

@@ -7,7 +7,7 @@
 //! not asked for them.
 
 use contexture_engine_api::{FailureKind, ModelFailure};
-use contexture_summaries::{Prompts, summary_in, tagged, words_of};
+use contexture_summaries::{Prompts, tagged};
 
 use crate::summary::StructuredSummary;
 
@@ -62,7 +62,7 @@ impl Prompts for Question {
     }
 
     fn read(&self, answer: &str) -> Result<String, ModelFailure> {
-        match StructuredSummary::read(words_of(answer)) {
+        match StructuredSummary::read(answer) {
             // An object without any known field reads as an empty summary, which is no answer.
             Some(summary) if summary != StructuredSummary::default() => Ok(summary.text()),
             _ => Err(ModelFailure::new(
@@ -73,7 +73,7 @@ impl Prompts for Question {
     }
 
     fn read_piece(&self, answer: &str) -> Result<String, ModelFailure> {
-        summary_in(words_of(answer).trim().to_owned())
+        Ok(answer.to_owned())
     }
 
     fn budget(&self) -> u64 {

@@ -8,7 +8,7 @@
 
 use contexture_digest::{Section, sections};
 use contexture_engine_api::{FailureKind, ModelFailure, Services};
-use contexture_summaries::{Prompts, summary_in, trim, unmarked, words_of};
+use contexture_summaries::{Prompts, summary_in, trim, unmarked};
 use serde_json::{Map, Value, json};
 
 use crate::settings::SummaryFormat;
@@ -78,7 +78,7 @@ impl Prompts for Question {
     }
 
     fn read(&self, answer: &str) -> Result<String, ModelFailure> {
-        let text = summary_in(body_of(words_of(answer)))?;
+        let text = summary_in(body_of(answer))?;
         match self.format {
             SummaryFormat::Text => Ok(text),
             SummaryFormat::Json => in_json(&text).ok_or_else(|| {

@@ -11,6 +11,7 @@
 //! Which endpoint is asked is decided in `resolve`. Requests and answers are left to `network`.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use http::Uri;
 use http::header::{
@@ -141,6 +142,15 @@ impl Endpoint {
             Some((address, _)) => address.to_owned(),
             None => shown,
         }
+    }
+
+    /// Returns a text that changes with the address and the keys. It is too short to guess a key by.
+    pub fn fingerprint(&self) -> String {
+        let secrets = self.access.iter().flat_map(|access| &access.secrets);
+        let mut hasher = DefaultHasher::new();
+        self.url.to_string().hash(&mut hasher);
+        secrets.for_each(|secret| secret.expose().hash(&mut hasher));
+        format!("{:08x}", hasher.finish() as u32)
     }
 
     pub(super) fn url(&self) -> &Uri {

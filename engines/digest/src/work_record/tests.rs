@@ -3,6 +3,7 @@ use contexture_engine_api::{MessageId, MessageView, ToolCallView};
 
 use super::*;
 use crate::Digest;
+use crate::shown::DOUBT;
 
 /// A call in a play: tool, arguments, result, and whether it failed.
 type Step = (&'static str, &'static str, &'static str, bool);
@@ -147,6 +148,30 @@ fn what_is_wanted_planned_or_denied_is_no_claim() {
         "The test opens passed.",
     ] {
         assert_eq!(marks(&record, summary), 0, "{summary}");
+    }
+}
+
+/// A word in the name of a file is no doubt about the sentence, in any form in which names are written.
+#[test]
+fn a_name_that_contains_a_word_of_doubt_is_checked_like_any_other() {
+    let record = record("Fix it.", &[READ, FAILS], "");
+    for word in DOUBT {
+        for path in [
+            format!("docs/{word}.md"),
+            format!("src/{word}_else.rs"),
+            format!("src/or-{word}-else.rs"),
+            format!("{word}/imagined.rs"),
+        ] {
+            for sentence in [
+                format!("Created {path}."),
+                format!("- Created `{path}` (new)"),
+                format!("已创建 {path}。"),
+            ] {
+                assert_eq!(marks(&record, &sentence), 1, "{sentence}");
+            }
+            let doubted = format!("The tests {word} pass, and `{path}` was edited.");
+            assert_eq!(marks(&record, &doubted), 0, "{doubted}");
+        }
     }
 }
 

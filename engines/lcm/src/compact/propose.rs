@@ -11,8 +11,8 @@ use std::collections::HashMap;
 
 use contexture_digest::{RuleSection, Rules};
 use contexture_engine_api::{
-    COMPACTION_NOTE, Compaction, Entry, MessageId, MessageKind, MessageView, ModelFailure, Outcome,
-    Replacement, Services, grouped,
+    COMPACTION_NOTE, Compaction, Entry, MessageId, MessageKind, MessageView, Outcome, Replacement,
+    Services, grouped,
 };
 use contexture_summaries::{Headroom, NO_MODEL, framing_tokens, rule_section, rules_left_out};
 
@@ -24,6 +24,7 @@ use crate::dag::plan::PlanStep;
 use crate::dag::{Level, Node, NodeId};
 use crate::error::StoreError;
 use crate::store::nodes::{self, NewNode, Placed};
+use crate::summarise::Trouble;
 
 /// The rules that the window shows, of all nodes in it. A rule is shown in the block with the first
 /// node that has it, so that a block does not change when nodes come after it.
@@ -124,7 +125,7 @@ impl Compactor<'_, '_> {
             .filter(|new| new.node.level == Level::Deterministic)
             .count();
         let degraded = self.model_wanted() && extracted > 0;
-        let mut notes = self.notes(&new, extracted, arrangement, after, writer.failure.as_ref());
+        let mut notes = self.notes(&new, extracted, arrangement, after, writer.trouble.as_ref());
         let all = frontier.iter().map(|placed| &placed.node);
         let rules = ShownRules::of(all, self.budgets.summaries, &self.session.services);
         notes.extend(rules_left_out(&rules.section));
@@ -149,7 +150,7 @@ impl Compactor<'_, '_> {
         Ok(Compacted::Proposed(
             Box::new(proposal),
             compaction,
-            writer.failure,
+            writer.trouble,
         ))
     }
 
@@ -233,7 +234,7 @@ impl Compactor<'_, '_> {
         extracted: usize,
         arrangement: &Arrangement,
         after: u64,
-        failure: Option<&ModelFailure>,
+        trouble: Option<&Trouble>,
     ) -> Vec<String> {
         let mut notes = Vec::new();
         let leaves = new.iter().filter(|new| new.node.depth == 0).count();
@@ -244,16 +245,17 @@ impl Compactor<'_, '_> {
                  be had back"
             ));
         }
-        match failure {
-            Some(failure) => notes.push(format!(
-                "{extracted} summaries were extracted without the model and will be redone: {failure}"
+        let reason = trouble.map(|trouble| &trouble.failure.message);
+        match reason.or(self.cool_down.as_ref()) {
+            Some(reason) if extracted > 0 => notes.push(format!(
+                "{extracted} summaries were extracted without the model and will be redone: {reason}"
             )),
             None if extracted > 0 && self.model_wanted() => notes.push(format!(
                 "{extracted} summaries were extracted without the model, which nobody could wait for, and \
                  will be redone"
             )),
             None if !self.model_wanted() => notes.push(NO_MODEL.to_owned()),
-            None => {}
+            _ => {}
         }
         if !arrangement.replaced.is_empty() {
             notes.push(format!(

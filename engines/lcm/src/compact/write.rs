@@ -12,9 +12,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use contexture_digest::{Budget, Digest, Rules, TextsBeside};
-use contexture_engine_api::{
-    MessageId, MessageKind, MessageView, ModelFailure, ModelInfo, with_views,
-};
+use contexture_engine_api::{MessageId, MessageKind, MessageView, ModelInfo, with_views};
 
 use super::arrange::Arrangement;
 use super::{Compactor, ModelUse, PREAMBLE_TOKENS, cost, sum};
@@ -25,7 +23,7 @@ use crate::error::StoreError;
 use crate::settings::{CONDENSED_SHARE, HEADING_TOKENS, LEAF_SHARE, LEAST_TEXT};
 use crate::store::Key;
 use crate::store::nodes::{self, NewNode, Over, Placed};
-use crate::summarise::{Job, Written, tokens_of, write_all};
+use crate::summarise::{Job, Trouble, Written, tokens_of, write_all};
 use crate::transcript::plain;
 
 /// Messages of at most this many tokens together are kept word for word in a leaf. A summary of so
@@ -76,7 +74,7 @@ pub(super) struct SummaryWriter<'c, 'a, 'm> {
     pub(super) covered: Vec<MessageId>,
     /// Why the model failed for some of the texts, if it did. The model is not called again after
     /// that.
-    pub(super) failure: Option<ModelFailure>,
+    pub(super) trouble: Option<Trouble>,
 }
 
 impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
@@ -90,7 +88,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             retired: Vec::new(),
             better: Vec::new(),
             covered: Vec::new(),
-            failure: None,
+            trouble: None,
         }
     }
 
@@ -273,15 +271,15 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
 
     fn texts(&mut self, jobs: Vec<Job>) -> Result<Vec<Written>, StoreError> {
         let services = &self.compactor.session.services;
-        let (texts, failure) = write_all(jobs, services)?;
-        self.failure = self.failure.take().or(failure);
+        let (texts, trouble) = write_all(jobs, services)?;
+        self.trouble = self.trouble.take().or(trouble);
         Ok(texts)
     }
 
     /// Returns the model if it may be called now. After a failure it is not called for further
     /// texts, so that a user who waits does not wait for every timeout.
     fn model(&self) -> Option<ModelInfo> {
-        let asked = self.compactor.model == ModelUse::Now && self.failure.is_none();
+        let asked = self.compactor.model == ModelUse::Now && self.trouble.is_none();
         asked
             .then(|| self.compactor.session.services.model())
             .flatten()

@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
+use contexture_formats::parse_json;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
-use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::anthropic;
@@ -265,8 +265,10 @@ impl ModelCall<'_> {
             }
             body.extend_from_slice(&chunk);
         }
-        let answer: Value = serde_json::from_slice(&body).map_err(|error| {
-            let seen = quote(endpoint, &String::from_utf8_lossy(&body), self.mask);
+        // Half of a surrogate pair or a byte that is no UTF-8 costs a character, not the answer.
+        let body = String::from_utf8_lossy(&body);
+        let answer = parse_json(&body).map_err(|error| {
+            let seen = quote(endpoint, &body, self.mask);
             let what = format!("the answer is not JSON ({error}): \"{seen}\"; check `base_url`");
             Fault::new(endpoint, FailureKind::Other, &what)
         })?;
@@ -278,7 +280,7 @@ impl ModelCall<'_> {
             let rejection = Rejection {
                 status: code.filter(|code| (400..600).contains(code)).unwrap_or(0),
                 retry_after_ms: retry_after_ms(response.headers()),
-                body: &String::from_utf8_lossy(&body),
+                body: &body,
             };
             return Err(Fault::from_rejection(
                 endpoint, &rejection, limit, self.mask,

@@ -14,6 +14,7 @@ use contexture_engine_api::{
     ModelRequest, Services, TranscriptPage, TranscriptRange,
 };
 use contexture_formats::tokens::{TokenCounter, known_window};
+use contexture_providers::Endpoint;
 use contexture_runtime::supervision::CallState;
 
 use super::asking::Asking;
@@ -69,6 +70,9 @@ impl HostServices for SessionServices {
         let context_length = guidance.left_of(context_length, *counter);
         let mut model = ModelInfo::new(name.to_owned(), context_length);
         model.extract_if_contradicted = guidance.extract_if_contradicted;
+        model.fingerprint = client
+            .endpoint()
+            .map_or_else(String::new, Endpoint::fingerprint);
         Some(model)
     }
 
