@@ -40,6 +40,7 @@ use crate::headers;
 use crate::hidden::{self, HiddenRound};
 use crate::identity::MessageIdentity;
 use crate::lineage::{self, LineageQuery};
+use crate::references::{self, References};
 use crate::repair;
 use crate::session_key::{self, Scope, SessionKey};
 use crate::sessions::{SessionCell, SessionGuard, SessionSpec, WindowLimit};
@@ -75,6 +76,8 @@ pub(crate) struct TurnRequest {
     /// The program that sent it, for the metrics.
     pub(crate) sender: &'static str,
     pub(crate) body: SharedBody,
+    /// What of the body was a reference to an item when it came.
+    pub(crate) references: References,
     pub(crate) spec: SessionSpec,
     /// The agent's own model, with the client's credentials. It writes summaries if the
     /// configuration says so.
@@ -127,10 +130,11 @@ pub(crate) struct TurnResult {
 impl TurnResult {
     /// Takes the body to send it, and leaves the client's in its place. An answer may take minutes,
     /// and a gateway may have many, so nothing keeps a body that was sent.
-    pub(crate) fn take_body(&mut self, clients: &SharedBody) -> Bytes {
-        let (text, _) = std::mem::replace(&mut self.body, clients.clone()).into_parts();
+    pub(crate) fn take_body(&mut self, request: &TurnRequest) -> Bytes {
+        let body = std::mem::replace(&mut self.body, request.body.clone());
+        self.is_changed = body.text().as_ptr() != request.body.text().as_ptr();
+        let (text, _) = request.references.restore(body).into_parts();
         self.sent_bytes = text.len();
-        self.is_changed = text.as_ptr() != clients.text().as_ptr();
         text.into_bytes()
     }
 }
@@ -240,6 +244,24 @@ pub(crate) fn read(
             why,
         }));
     }
+    let stored = |id: &str| stored_item(shared, post, &wire, (&key, system), id);
+    let expanded = references::expand(&shared.items, post.tenant.as_deref(), &body, stored);
+    let (body, references) = match expanded {
+        Ok(Some(expanded)) => expanded,
+        Ok(None) => (body, References::default()),
+        Err(id) => {
+            let detail = format!(
+                "the item {id} did not come through this gateway; a client that sends whole items (`store: false`) is managed"
+            );
+            let why = UnmanagedReason::new(Status::NotManaged, "item_reference", detail);
+            return Ok(RequestKind::PassThrough(PassThrough {
+                summary_target: None,
+                session: key.name,
+                why,
+            }));
+        }
+    };
+    let wire = body.wire();
     let model = wire.model.as_deref();
     // Azure and Gemini name the model in the path.
     let model = model
@@ -313,7 +335,29 @@ pub(crate) fn read(
         last: identities.last().copied().unwrap_or_default(),
         identities,
         body,
+        references,
     })))
+}
+
+/// The item with this id, if it is stored with a session that the request may continue. A record
+/// that cannot be read has none.
+fn stored_item(
+    shared: &Shared,
+    post: &PostRequest,
+    wire: &formats::WireBody<'_>,
+    (key, system): (&SessionKey, u64),
+    id: &str,
+) -> Option<String> {
+    let record = shared.host.record();
+    let first = wire.messages.get(..1)?;
+    let identities = shared.identities.identify(post.api.format(), first);
+    let name = name_of(key, system, &identities);
+    let sessions = lineage::sessions(record, &post.scope(), &name).ok()?;
+    let mut found = (sessions.iter()).filter_map(|session| {
+        let item = record.kept_text(session, &references::key(id));
+        item.ok().flatten()
+    });
+    found.next()
 }
 
 /// Whether the engine may offer no tools with this request. A client that forbids tool calls must not
@@ -501,7 +545,8 @@ impl TurnRequest {
     /// The changes of the record that note that the conversation had this request. Call
     /// [`noted`](Self::noted) after they were made.
     pub(crate) fn changes(&self) -> impl Iterator<Item = KeptChange<'_>> {
-        self.found.changes()
+        let items = self.references.changes(&self.spec.id);
+        self.found.changes().chain(items)
     }
 
     /// Wakes up [`until_noted`](Self::until_noted), also if the request could not be noted.
@@ -523,6 +568,27 @@ impl TurnRequest {
     ) -> Option<KeptChange<'_>> {
         let identities = shared.identities.identify(self.api.format(), answer);
         self.found.answer_change(&identities)
+    }
+
+    /// Remembers the items of an answer, if the client may refer to them.
+    pub(crate) fn remember(&self, shared: &Shared, answer: &[String]) {
+        if references::are_stored(self.api, &self.body.wire()) {
+            let tenant = self.spec.tenant.as_deref();
+            let is_saved = !self.references.is_empty();
+            shared.items.remember(tenant, answer, is_saved);
+        }
+    }
+
+    /// The changes of the record that store the items of an answer. There are none if the client did
+    /// not refer to items so far.
+    pub(crate) fn item_changes(&self, answer: &[String]) -> Vec<KeptChange<'static>> {
+        if self.references.is_empty() || !references::are_stored(self.api, &self.body.wire()) {
+            return Vec::new();
+        }
+        let items = answer.iter();
+        items
+            .filter_map(|item| references::change(&self.spec.id, item))
+            .collect()
     }
 
     /// The session that this request may continue although nothing in the request proves it. None

@@ -446,6 +446,12 @@ pub(super) fn anatomy(raw: Raw<'_>) -> Result<Anatomy<'_>, String> {
                 role.kind()
             ));
         }
+        (None, Some(kind)) if kind == "item_reference" => {
+            return Err(
+                "it refers to an item that the provider stores; send the item itself, as a client with `store: false` does"
+                    .to_owned(),
+            );
+        }
         (None, Some(kind)) => item_pieces(raw, &kind, &members),
         (None, None) => {
             return Err(
