@@ -197,6 +197,7 @@ export interface EngineMessage {
   has_thinking: boolean;
   has_media: boolean;
   is_error: boolean;
+  continues: boolean;
 }
 
 export interface WindowState {

@@ -1,15 +1,15 @@
 //! Checks that messages which belong together stay together.
 //!
-//! Three groups exist: a tool call with its results, thinking with the message that it led to,
-//! and calls in flight with the results so far. [`check`] applies rules 2 and 4 of the contract
-//! to them. It also checks that nothing is inserted into a group and that each stub follows its
-//! call.
+//! Four groups exist: a tool call with its results, a message with the one that continues it,
+//! thinking with the message that it led to, and calls in flight with the results so far.
+//! [`check`] applies rules 2 and 4 of the contract to them. It also checks that nothing is inserted
+//! into a group and that each stub follows its call.
 //!
 //! Which thinking is protected depends on the provider's [`Grouping`]. The pairs of calls and
 //! results come from [`ToolPairs`], and `account` knows what stays. Every rule looks at positions in
 //! the old window, so the check is linear in the number of messages.
 
-use contexture_engine_api::{MessageId, MessageView, ToolPairs, in_flight};
+use contexture_engine_api::{MessageId, MessageView, ToolPairs, continues_last, in_flight};
 
 use super::account::{Account, Disposition, WindowEntry};
 use super::violation::Violation;
@@ -83,10 +83,18 @@ impl GroupingCheck<'_> {
         }
     }
 
-    /// Checks that no call loses its result and no result its call. If one was alone already
-    /// before, that is not an error.
+    /// Checks that no call loses its result and no result its call, also if the provider runs the
+    /// tool. If one was alone already before, that is not an error.
     fn check_pairs(&self) -> Result<(), Violation> {
         for (at, message) in self.messages.iter().enumerate() {
+            if continues_last(self.messages, at)
+                && self.account.stays(at - 1) != self.account.stays(at)
+            {
+                return Err(Violation::ContinuationParted {
+                    id: self.id(at - 1),
+                    next: message.id(),
+                });
+            }
             if self.account.stays(at) {
                 for (call, answer) in message.tool_calls().iter().zip(self.pairs.answers(at)) {
                     if let Some(answer) = answer.filter(|answer| !self.account.stays(*answer)) {
@@ -226,6 +234,9 @@ impl GroupingCheck<'_> {
         for at in 0..self.messages.len() {
             if let Some(call) = self.pairs.call_of(at).filter(|_| self.account.stays(at)) {
                 ends[call] = at;
+            }
+            if continues_last(self.messages, at) && self.account.stays(at) {
+                ends[at - 1] = at;
             }
             if let Some(next) = self
                 .thought_leads_to(at)

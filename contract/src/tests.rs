@@ -2,8 +2,8 @@
 
 use contexture_engine_api::{
     CLEARED_TOOL_OUTPUT, Entry, MessageId, MessageKind, Replacement, SHORTENED_MARK,
-    SUMMARY_END_MARK, SUMMARY_MARK, ShortArguments, ToolCallView, ToolPairs, safe_cut,
-    safe_cut_after,
+    SUMMARY_END_MARK, SUMMARY_MARK, ShortArguments, ToolCallView, ToolPairs, continues_last,
+    safe_cut, safe_cut_after,
 };
 use proptest::prelude::*;
 
@@ -704,6 +704,7 @@ enum Step {
     Blank,
     Answer {
         thinking: bool,
+        continues: bool,
     },
     /// A batch of calls, how many of them are answered, and whether all have one id.
     Batch {
@@ -711,6 +712,7 @@ enum Step {
         answered: usize,
         same_id: bool,
         thinking: bool,
+        continues: bool,
     },
     OrphanResult,
 }
@@ -719,13 +721,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         3 => Just(Step::User),
         1 => Just(Step::Blank),
-        3 => any::<bool>().prop_map(|thinking| Step::Answer { thinking }),
-        5 => (1_usize..4, 0_usize..4, any::<bool>(), any::<bool>()).prop_map(
-            |(calls, missing, same_id, thinking)| Step::Batch {
+        3 => (any::<bool>(), prop::bool::weighted(0.3))
+            .prop_map(|(thinking, continues)| Step::Answer { thinking, continues }),
+        5 => (1_usize..4, 0_usize..4, any::<bool>(), any::<bool>(), prop::bool::weighted(0.3)).prop_map(
+            |(calls, missing, same_id, thinking, continues)| Step::Batch {
                 calls,
                 answered: calls.saturating_sub(missing.saturating_sub(2)),
                 same_id,
                 thinking,
+                continues,
             }
         ),
         1 => Just(Step::OrphanResult),
@@ -764,13 +768,23 @@ fn on_transcript<T>(steps: &[Step], test: impl FnOnce(&[MessageView<'_>]) -> T) 
         messages.push(match step {
             Step::User => MessageView::new(new, "user").with_text(LONG),
             Step::Blank => MessageView::new(new, "user").with_text(" "),
-            Step::Answer { thinking } => assistant.with_thinking(*thinking),
+            Step::Answer {
+                thinking,
+                continues,
+            } => assistant
+                .with_thinking(*thinking)
+                .with_continuation(*continues),
             Step::OrphanResult => MessageView::new(new, "tool")
                 .with_text(LONG)
                 .with_result_of("nobody", "tool"),
-            Step::Batch { thinking, .. } => assistant
+            Step::Batch {
+                thinking,
+                continues,
+                ..
+            } => assistant
                 .with_tool_calls(&calls[at])
-                .with_thinking(*thinking),
+                .with_thinking(*thinking)
+                .with_continuation(*continues),
         });
         if let Step::Batch { answered, .. } = step {
             for call in &ids[at][..*answered] {
@@ -894,10 +908,12 @@ proptest! {
                 _ => None,
             }
             .map(|id| (id.0 - 10) as usize);
+            let continued = (1..messages.len()).filter(|at| continues_last(messages, *at));
             let paired: Vec<(usize, usize)> = messages
                 .iter()
                 .enumerate()
                 .flat_map(|(call, _)| pairs.answers(call).iter().flatten().map(move |r| (call, *r)))
+                .chain(continued.map(|at| (at - 1, at)))
                 .collect();
             for entry in 0..entries.len() {
                 let Some(here) = position(&entries[entry]) else { continue };
@@ -961,6 +977,8 @@ proptest! {
                     if let Some(call) = pairs.call_of(at) {
                         prop_assert!((call < cut) == (at < cut), "{call} and {at} at {cut}");
                     }
+                    let parts = continues_last(messages, at) && at == cut;
+                    prop_assert!(!parts, "{at} continues what is before {cut}");
                 }
             }
             Ok(())

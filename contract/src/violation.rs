@@ -109,6 +109,18 @@ pub enum Violation {
         /// The id of the call on the wire. Models reuse ids, so it may not be unique.
         tool_call_id: String,
     },
+    /// A message would stay without the one that continues it, or the other way round. One has the
+    /// call of a tool that the provider runs itself, and the other its result. Providers reject a
+    /// request with only one of the two.
+    #[error(
+        "{next} continues {id} with the result of a tool that the provider runs; they stay or leave together"
+    )]
+    ContinuationParted {
+        /// The id of the message that is continued.
+        id: MessageId,
+        /// The id of the message that continues it.
+        next: MessageId,
+    },
     /// A message with calls in flight, or a result of the same batch, would be changed, removed
     /// or answered by a stub. The agent is still running these tools and will add the other
     /// results.

@@ -57,15 +57,20 @@ pub fn safe_cut_after(messages: &[MessageView<'_>], index: usize) -> usize {
 }
 
 /// Returns the spans that must not be cut. Each span reaches from a message with tool calls to the
-/// last result of these calls. If a result arrives so late that two spans would overlap, they are
-/// joined. The spans are disjoint and in order.
+/// last result of these calls, or from a message to the one that [`continues_last`] it. Spans that
+/// would overlap are joined. The spans are disjoint and in order.
 pub fn tool_groups(messages: &[MessageView<'_>]) -> Vec<std::ops::Range<usize>> {
     let pairs = ToolPairs::of(messages);
     let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
     for (at, message) in messages.iter().enumerate() {
-        // A call without a result yet is a span of its own, so that a later result can extend it.
-        if !message.tool_calls().is_empty() {
-            groups.push(at..at + 1);
+        match groups.last_mut() {
+            _ if !continues_last(messages, at) => {
+                // A call without a result yet is a span of its own, so that a later result can
+                // extend it.
+                groups.extend((!message.tool_calls().is_empty()).then_some(at..at + 1));
+            }
+            Some(last) if last.end == at => last.end = at + 1,
+            _ => groups.push(at - 1..at + 1),
         }
         if let Some(start) = pairs.call_of(at) {
             // Everything since the call belongs to the span, later groups included.
@@ -109,6 +114,14 @@ pub fn thinking_leads_to(messages: &[MessageView<'_>], at: usize) -> bool {
         && messages
             .get(at)
             .is_some_and(|message| message.role() == "assistant")
+}
+
+/// Returns true if the message at index `at` [`continues`](MessageView::continues) the one before
+/// it, and that one is the assistant's or a tool's. Returns false if `at` is 0 or out of range.
+pub fn continues_last(messages: &[MessageView<'_>], at: usize) -> bool {
+    let before = at.checked_sub(1).and_then(|before| messages.get(before));
+    before.is_some_and(|before| matches!(before.role(), "assistant" | "tool"))
+        && messages.get(at).is_some_and(MessageView::continues)
 }
 
 /// Returns the index of the message whose tool calls are still waiting for results, or `None` if no

@@ -51,7 +51,8 @@ pub use abi::{ABI_VERSION, panic_text, show_panics_plainly};
 pub use about::{API_VERSION, About, EngineDescription, HostInfo};
 pub use background::BackgroundCall;
 pub use boundary::{
-    ToolPairs, in_flight, safe_cut, safe_cut_after, thinking_leads_to, tool_groups, whole_groups,
+    ToolPairs, continues_last, in_flight, safe_cut, safe_cut_after, thinking_leads_to, tool_groups,
+    whole_groups,
 };
 pub use compaction::{
     Committed, Compaction, CompressOrder, CompressRequest, CurrentCompaction, Dropped, Entry,

@@ -37,6 +37,8 @@ class Engine:
         for at, message in enumerate(messages):
             calls.update({call["id"]: at for call in message["tool_calls"]})
             groups.append(set(range(calls.get(message["tool_call_id"], at), at + 1)))
+            if message["continues"] and at:
+                groups.append({at - 1, at})
             if message["has_thinking"] and at + 1 < len(messages):
                 groups.append({at, at + 1})  # thinking stays with the message after it
         while grown := [group for group in groups if kept & group and not kept >= group]:

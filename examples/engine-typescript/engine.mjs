@@ -2,7 +2,7 @@
 // A context engine for Node, with types that TypeScript checks and no build. docs/engine-protocol.md describes the messages.
 import { createInterface } from "node:readline";
 
-/** @typedef {{ id: number, role: string, kind: string, text: string, tokens: number, has_thinking: boolean,
+/** @typedef {{ id: number, role: string, kind: string, text: string, tokens: number, has_thinking: boolean, continues: boolean,
  *              tool_call_id: string | null, tool_calls: { id: string, name: string, arguments: string }[] }} Message */
 
 const engine = {
@@ -44,7 +44,8 @@ const engine = {
     const groups = messages.map((message, at) => {
       for (const call of message.tool_calls) calls.set(call.id, at);
       const thinks = message.has_thinking && at + 1 < messages.length; // thinking stays with the message after it
-      return [calls.get(message.tool_call_id) ?? at, thinks ? at + 1 : at];
+      const from = message.continues && at > 0 ? at - 1 : at; // the call of the provider's tool is in the message before it
+      return [calls.get(message.tool_call_id) ?? from, thinks ? at + 1 : at];
     });
     for (let before = -1; before !== kept.size; ) {
       before = kept.size;

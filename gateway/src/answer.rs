@@ -186,6 +186,9 @@ impl Rounds {
         self.total_time = self.time();
         let usage = self.usage;
         let session = self.result.session.clone();
+        // The next request may refer to them.
+        let items = visible.as_ref().unwrap_or(&round.items);
+        self.request.remember(shared, items);
         let (stored, storing) = oneshot::channel();
         let (own, slot) = (Arc::clone(shared), slot.clone());
         let ending = async move {
@@ -324,6 +327,7 @@ impl Rounds {
         };
         let answer = visible.as_ref().unwrap_or(&round.items);
         let mut changes: Vec<_> = request.answer_change(shared, answer).into_iter().collect();
+        changes.extend(request.item_changes(answer));
         // The client waits for what only the gateway knows. Otherwise it does not wait for another
         // gateway that has the session.
         let wait = visible
@@ -454,7 +458,12 @@ pub(crate) fn run_turn_in(
     report(result);
     let changes = is_ingested.then(|| request.changes());
     let changes = changes.into_iter().flatten().collect();
-    log_record_error(cell.release(shared.host.record(), changes));
+    let written = cell.release(shared.host.record(), changes);
+    if is_ingested && written.is_ok() {
+        let tenant = request.spec.tenant.as_deref();
+        request.references.saved(&shared.items, tenant);
+    }
+    log_record_error(written);
     drop(cell);
     request.noted();
 }

@@ -40,6 +40,7 @@ use crate::headers;
 use crate::hidden::{self, HiddenRound};
 use crate::identity::MessageIdentity;
 use crate::lineage::{self, LineageQuery};
+use crate::references::{self, References};
 use crate::repair;
 use crate::session_key::{self, Scope, SessionKey};
 use crate::sessions::{SessionCell, SessionGuard, SessionSpec, WindowLimit};
@@ -78,6 +79,8 @@ pub(crate) struct TurnRequest {
     /// The program that sent it, for the metrics.
     pub(crate) sender: &'static str,
     pub(crate) body: SharedBody,
+    /// What of the body was a reference to an item when it came.
+    pub(crate) references: References,
     pub(crate) spec: SessionSpec,
     /// The agent's own model, with the client's credentials. It writes summaries if the
     /// configuration says so.
@@ -130,10 +133,11 @@ pub(crate) struct TurnResult {
 impl TurnResult {
     /// Takes the body to send it, and leaves the client's in its place. An answer may take minutes,
     /// and a gateway may have many, so nothing keeps a body that was sent.
-    pub(crate) fn take_body(&mut self, clients: &SharedBody) -> Bytes {
-        let (text, _) = std::mem::replace(&mut self.body, clients.clone()).into_parts();
+    pub(crate) fn take_body(&mut self, request: &TurnRequest) -> Bytes {
+        let body = std::mem::replace(&mut self.body, request.body.clone());
+        self.is_changed = body.text().as_ptr() != request.body.text().as_ptr();
+        let (text, _) = request.references.restore(body).into_parts();
         self.sent_bytes = text.len();
-        self.is_changed = text.as_ptr() != clients.text().as_ptr();
         text.into_bytes()
     }
 }
@@ -233,22 +237,27 @@ pub(crate) fn read(
     } else {
         None
     };
-    let Some(why) = why else {
-        let request = turn_request(shared, settings, post, body)?;
-        return Ok(RequestKind::Turn(Arc::new(request)));
-    };
     let key = session_key::key(headers, &wire);
-    let system = system_hash(&wire);
-    let summary_target = summary_target(shared, post, &wire, &key, system, &why)
+    let why = match why {
+        Some(why) => why,
+        None => match turn_request(shared, settings, post, body.clone())? {
+            Ok(request) => return Ok(RequestKind::Turn(Arc::new(request))),
+            Err(why) => why,
+        },
+    };
+    let summary_target = summary_target(shared, post, &wire, &key, system_hash(&wire), &why)
         .map_err(|error| Failure::new("record", error))?;
     let as_turn = summary_target.as_ref().and_then(|_| {
-        let request = turn_request(shared, settings, post, body).ok()?;
+        let request = turn_request(shared, settings, post, body.clone())
+            .ok()?
+            .ok()?;
         let request = TurnRequest {
             // The client would be given a call that it does not know.
             without_tools: true,
             ..request
         };
-        request.found.is_known.then(|| Arc::new(request))
+        let is_of_session = request.found.is_known && request.references.is_empty();
+        is_of_session.then(|| Arc::new(request))
     });
     Ok(RequestKind::PassThrough(PassThrough {
         summary_target,
@@ -258,7 +267,8 @@ pub(crate) fn read(
     }))
 }
 
-/// Finds or begins the session of a request that is to become a turn.
+/// Finds or begins the session of a request that is to become a turn. Returns the reason if it
+/// cannot become one, because it refers to items that are not known.
 ///
 /// # Errors
 /// The request has too many messages, the model's window is unknown, or the record cannot be read.
@@ -267,7 +277,7 @@ fn turn_request(
     settings: &Settings,
     post: &PostRequest,
     body: SharedBody,
-) -> Result<TurnRequest, Failure> {
+) -> Result<Result<TurnRequest, UnmanagedReason>, Failure> {
     let PostRequest {
         api, headers, url, ..
     } = post;
@@ -276,6 +286,20 @@ fn turn_request(
     let wire = body.wire();
     let key = session_key::key(headers, &wire);
     let system = system_hash(&wire);
+    let stored = |id: &str| stored_item(shared, post, &wire, &key, id);
+    let expanded = references::expand(&shared.items, post.tenant.as_deref(), &body, stored);
+    let (body, references) = match expanded {
+        Ok(Some(expanded)) => expanded,
+        Ok(None) => (body, References::default()),
+        Err(id) => {
+            let detail = format!(
+                "the item {id} did not come through this gateway; a client that sends whole items (`store: false`) is managed"
+            );
+            let why = UnmanagedReason::new(Status::NotManaged, "item_reference", detail);
+            return Ok(Err(why));
+        }
+    };
+    let wire = body.wire();
     let model = wire.model.as_deref();
     // Azure and Gemini name the model in the path.
     let model = model
@@ -330,7 +354,7 @@ fn turn_request(
             agent.context_length,
         )
     });
-    Ok(TurnRequest {
+    Ok(Ok(TurnRequest {
         agent_model: agent_model.flatten(),
         api,
         sender: metrics::agent(headers),
@@ -349,7 +373,29 @@ fn turn_request(
         last: identities.last().copied().unwrap_or_default(),
         identities,
         body,
-    })
+        references,
+    }))
+}
+
+/// The item with this id, if it is stored with a session that the request may continue. A record
+/// that cannot be read has none.
+fn stored_item(
+    shared: &Shared,
+    post: &PostRequest,
+    wire: &formats::WireBody<'_>,
+    key: &SessionKey,
+    id: &str,
+) -> Option<String> {
+    let record = shared.host.record();
+    let first = wire.messages.get(..1)?;
+    let identities = shared.identities.identify(post.api.format(), first);
+    let name = name_of(key, &identities);
+    let sessions = lineage::sessions(record, &post.scope(), &name).ok()?;
+    let mut found = (sessions.iter()).filter_map(|session| {
+        let item = record.kept_text(session, &references::key(id));
+        item.ok().flatten()
+    });
+    found.next()
 }
 
 /// Whether the engine may offer no tools with this request. A client that forbids tool calls must not
@@ -538,7 +584,8 @@ impl TurnRequest {
     /// The changes of the record that note that the conversation had this request. Call
     /// [`noted`](Self::noted) after they were made.
     pub(crate) fn changes(&self) -> impl Iterator<Item = KeptChange<'_>> {
-        self.found.changes()
+        let items = self.references.changes(&self.spec.id);
+        self.found.changes().chain(items)
     }
 
     /// Wakes up [`until_noted`](Self::until_noted), also if the request could not be noted.
@@ -560,6 +607,27 @@ impl TurnRequest {
     ) -> Option<KeptChange<'_>> {
         let identities = shared.identities.identify(self.api.format(), answer);
         self.found.answer_change(&identities)
+    }
+
+    /// Remembers the items of an answer, if the client may refer to them.
+    pub(crate) fn remember(&self, shared: &Shared, answer: &[String]) {
+        if references::are_stored(self.api, &self.body.wire()) {
+            let tenant = self.spec.tenant.as_deref();
+            let is_saved = !self.references.is_empty();
+            shared.items.remember(tenant, answer, is_saved);
+        }
+    }
+
+    /// The changes of the record that store the items of an answer. There are none if the client did
+    /// not refer to items so far.
+    pub(crate) fn item_changes(&self, answer: &[String]) -> Vec<KeptChange<'static>> {
+        if self.references.is_empty() || !references::are_stored(self.api, &self.body.wire()) {
+            return Vec::new();
+        }
+        let items = answer.iter();
+        items
+            .filter_map(|item| references::change(&self.spec.id, item))
+            .collect()
     }
 
     /// The session that this request may continue although nothing in the request proves it. None

@@ -45,6 +45,7 @@ use crate::upstream::{Client, Unreachable};
 use first::managed;
 pub(crate) use replies::error_response;
 use replies::{stream_back, unreachable};
+use summary::Remembered;
 
 /// A client request after authentication and with its body read completely and expanded.
 pub(crate) struct ClientRequest {
@@ -331,7 +332,10 @@ pub(crate) async fn answer(
             };
             let answer = pass_on(&shared, &settings, api, incoming, options).await;
             return match pass_through.summary_target {
-                Some(target) => summary::relay_and_remember(shared, &settings, api, target, answer),
+                Some(target) => {
+                    let what = Remembered::Summary(target);
+                    summary::relay_and_remember(shared, &settings, api, what, answer)
+                }
                 None => answer,
             };
         }
@@ -630,9 +634,16 @@ async fn pass_on(
     options: PassOptions,
 ) -> Response {
     let PassOptions { why, session, body } = options;
+    let tenant = incoming.tenant.clone();
     let mut response = forward(shared, settings, api, incoming, body).await;
     mark_unmanaged(shared, api, &mut response, session.as_deref(), &why);
-    response
+    match (api, why.status) {
+        (Api::Responses, Status::FailedOpen) => {
+            let what = Remembered::Items(tenant);
+            summary::relay_and_remember(Arc::clone(shared), settings, api, what, response)
+        }
+        _ => response,
+    }
 }
 
 /// Records an unmanaged request in the metrics and on the status page, and adds the reason to the

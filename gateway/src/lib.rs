@@ -35,6 +35,7 @@ mod metrics;
 mod overflow;
 mod page;
 mod proof;
+mod references;
 mod reload;
 mod repair;
 mod routes;
@@ -72,6 +73,7 @@ use failures::FailureLog;
 use health::Health;
 use identity::IdentityCache;
 use metrics::Metrics;
+use references::ItemCache;
 pub use reload::{ReloadError, reload_running};
 pub use serving::raise_file_limit;
 use sessions::Sessions;
@@ -140,6 +142,7 @@ pub(crate) struct Shared {
     host: Host,
     sessions: Sessions,
     identities: IdentityCache,
+    items: ItemCache,
     metrics: Arc<Metrics>,
     unmanaged: UnmanagedLog,
     failures: FailureLog,
@@ -373,6 +376,7 @@ impl Gateway {
                 host,
                 sessions: Sessions::new(),
                 identities: IdentityCache::default(),
+                items: ItemCache::default(),
                 metrics: Arc::default(),
                 unmanaged: UnmanagedLog::default(),
                 failures: FailureLog::default(),

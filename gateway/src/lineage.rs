@@ -336,6 +336,19 @@ fn known_conversations(
     Ok(known)
 }
 
+/// The sessions of all conversations of a name in the scope.
+///
+/// # Errors
+/// The record cannot be read.
+pub(crate) fn sessions(
+    record: &Record,
+    scope: &Scope<'_>,
+    name: &str,
+) -> Result<Vec<String>, RecordError> {
+    let known = known_conversations(record, scope, name)?;
+    Ok(known.into_iter().map(|one| one.session).collect())
+}
+
 /// Whether the record has a session of this id that belongs to the scope's tenant.
 fn session_exists(record: &Record, scope: &Scope<'_>, id: &str) -> Result<bool, RecordError> {
     Ok(record.delivered(id)?.is_some() && record.tenant(id)?.as_deref() == scope.tenant)

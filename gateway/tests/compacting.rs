@@ -8,6 +8,7 @@ use std::time::Duration;
 use contexture::{Host, HostOptions, ToolCall};
 use contexture_engine_api::SUMMARY_MARK;
 use contexture_provider_simulator::{Answer, Coder, Fault, Request};
+use contexture_tiered as _;
 use serde_json::json;
 use support::Stage;
 use support::agent::{APIS, Agent, Api};
@@ -576,5 +577,149 @@ async fn summaries_that_stay_are_read_from_the_providers_cache() {
         (before, bill_before) = (now, bill);
     }
     assert!(compactions_with_summaries_kept > 1);
+    stage.nothing_was_refused();
+}
+
+/// A model that thinks, speaks and calls the tool until it has done so `rounds` times.
+fn thinks(rounds: usize) -> impl Fn(&Request) -> Answer {
+    move |request| {
+        let results = request.messages().iter();
+        let last = results.rev().find_map(|item| {
+            item["output"]
+                .as_str()?
+                .split(' ')
+                .nth(1)?
+                .parse::<usize>()
+                .ok()
+        });
+        let round = last.unwrap_or(0) + 1;
+        let said = Answer::thinking(format!("Round {round} needs a look.")).and_text(format!(
+            "In round {round} the value is v{round}. {}",
+            "So it is. ".repeat(20)
+        ));
+        match round > rounds {
+            true => Answer::thinking("All done.").and_text("Finished."),
+            false => said.and_call("run", json!({"command": format!("look {round}")})),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn items_that_the_provider_stores_are_compacted_like_others() {
+    for engine in ["compressor", "lcm", "tiered"] {
+        for stream in [true, false] {
+            let stage = Stage::new(&config(engine));
+            stage.provider.set(|options| options.window = Some(24_000));
+            stage.provider.answer_with(thinks(40));
+            let mut gateway = stage.gateway().await;
+            let mut agent = Agent::new(Api::Responses, &gateway.base, "");
+            (agent.stream, agent.refers) = (stream, true);
+            agent.user("Run all checks.");
+            let mut compacted = 0;
+            for round in 1.. {
+                let said = agent.go_on().await;
+                assert_eq!(
+                    said.header("x-contexture-status"),
+                    "managed",
+                    "{engine} {round}"
+                );
+                let compaction = said.header("x-contexture-compaction");
+                compacted += usize::from(compaction.starts_with("compacted"));
+                if said.calls.is_empty() {
+                    assert_eq!(said.text, "Finished.");
+                    break;
+                }
+                agent.results(
+                    &said,
+                    &format!("ok {round} {}", "line of the report; ".repeat(250)),
+                );
+                if round % 10 == 9 {
+                    // The items are found again after a restart.
+                    gateway.stop().await;
+                    gateway = stage.gateway().await;
+                    agent.base = gateway.base.clone();
+                }
+            }
+            assert!(compacted >= 3, "{engine} {stream}: {compacted}");
+            stage.nothing_was_refused();
+            assert!(stage.provider.overflows().is_empty());
+            let requests = stage.provider.requests();
+            let sent = |text: &str| {
+                let holds =
+                    |request: &&Request| String::from_utf8_lossy(&request.body).contains(text);
+                requests.iter().filter(holds).count()
+            };
+            // What is kept is sent as it came, and a summary says what the model did.
+            assert!(
+                sent("item_reference") > 30,
+                "{engine}: {}",
+                sent("item_reference")
+            );
+            assert_eq!(sent("Round 3 needs a look."), 0, "{engine}");
+            assert!(sent(SUMMARY_MARK) > 0 || engine == "tiered");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_that_nobody_here_saw_is_left_to_the_provider() {
+    let stage = Stage::new(&config("compressor"));
+    let gateway = stage.gateway().await;
+    // It speaks to the provider first.
+    let mut agent = Agent::new(Api::Responses, &stage.provider.base_url(), "");
+    agent.refers = true;
+    stage
+        .provider
+        .answer_with(|_| Answer::thinking("Hm.").and_text("Yes."));
+    agent.user("Is it so?");
+    agent.go_on().await;
+    agent.base = gateway.base.clone();
+    agent.user("Sure?");
+    let asked = agent.body();
+    let said = agent.go_on().await;
+    assert_eq!(said.header("x-contexture-status"), "not-managed");
+    let reason = said.header("x-contexture-reason");
+    assert!(
+        reason.starts_with("item_reference: ") && reason.contains("`store: false`"),
+        "{reason}"
+    );
+    assert_eq!(stage.provider.requests().last().unwrap().json, asked);
+    stage.nothing_was_refused();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_was_passed_on_can_be_referred_to() {
+    let stage = Stage::new(&config("compressor"));
+    stage.provider.answer_with(thinks(60));
+    let gateway = stage.gateway().await;
+    let mut agent = Agent::new(Api::Responses, &gateway.base, "");
+    agent.refers = true;
+    agent.user("Run all checks.");
+    let result = |round: usize| format!("ok {round} {}", "line of the report; ".repeat(250));
+    let mut round = 0;
+    loop {
+        let said = agent.go_on().await;
+        round += 1;
+        agent.results(&said, &result(round));
+        if said
+            .header("x-contexture-compaction")
+            .starts_with("compacted")
+        {
+            break;
+        }
+    }
+    // The provider refuses the compacted request, and gets the client's own.
+    stage.provider.script([Answer::fault(Fault::Status(400))]);
+    for status in ["failed-open", "managed", "managed"] {
+        let said = agent.go_on().await;
+        assert_eq!(
+            said.header("x-contexture-status"),
+            status,
+            "{}",
+            said.header("x-contexture-reason")
+        );
+        round += 1;
+        agent.results(&said, &result(round));
+    }
     stage.nothing_was_refused();
 }

@@ -68,6 +68,8 @@ pub struct Message {
     pub has_thinking: bool,
     /// Whether it is a tool result that reports an error.
     pub is_error: bool,
+    /// Whether it belongs to the message before it, which calls a tool that the provider runs.
+    pub continues: bool,
     /// The state that the engine keeps with the message: a JSON object, or `None`.
     pub state: Option<Value>,
 }
@@ -94,6 +96,7 @@ impl Message {
             .has_thinking(self.has_thinking)
             .has_media(self.has_media)
             .is_error(self.is_error)
+            .continues(self.continues)
             .state(self.state.as_ref().map(Value::to_string))
             .tokens(self.tokens())
     }
@@ -164,6 +167,7 @@ impl Chat {
             has_media: false,
             has_thinking: false,
             is_error: false,
+            continues: false,
             state: None,
         });
         let last = self.messages.len() - 1;
@@ -195,6 +199,7 @@ impl Chat {
         message.has_media = view.has_media();
         message.has_thinking = view.has_thinking();
         message.is_error = view.is_error();
+        message.continues = view.continues();
         message
     }
 

@@ -47,7 +47,10 @@ impl ContextEngine for Echo {
                 message.raw(),
                 message.tokens(),
                 message.time(),
-                message.has_thinking() && message.has_media() && message.is_error(),
+                message.has_thinking()
+                    && message.has_media()
+                    && message.is_error()
+                    && message.continues(),
             )
         }));
         Ok(())
@@ -114,6 +117,7 @@ fn an_engine_behind_a_pipe_sees_and_answers_what_one_in_the_process_does() {
         MessageView::new(MessageId(2), "assistant")
             .with_tool_calls(&calls)
             .with_thinking(true)
+            .with_continuation(true)
             .with_media(true)
             .with_error(true),
         MessageView::new(MessageId(3), "tool")

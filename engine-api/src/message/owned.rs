@@ -55,6 +55,8 @@ open_struct! {
         /// Whether the message is a tool result that reports an error. See
         /// [`MessageView::is_error`].
         pub is_error: bool,
+        /// Whether the message belongs to the one before it. See [`MessageView::continues`].
+        pub continues: bool,
         /// The tokens of the message, including its framing. See [`MessageView::tokens`].
         pub tokens: u64,
     }
@@ -97,6 +99,7 @@ impl From<&MessageView<'_>> for OwnedMessage {
             has_thinking: view.has_thinking(),
             has_media: view.has_media(),
             is_error: view.is_error(),
+            continues: view.continues(),
             tokens: view.tokens(),
         }
     }
@@ -147,6 +150,7 @@ impl OwnedMessage {
             .with_thinking(self.has_thinking)
             .with_media(self.has_media)
             .with_error(self.is_error)
+            .with_continuation(self.continues)
             .with_tokens(self.tokens);
         // A view has no setter that takes "unknown" for the time, so the default stays if there is
         // none.

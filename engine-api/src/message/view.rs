@@ -64,6 +64,7 @@ const NO_TIME: i64 = i64::MIN;
 const HAS_THINKING: u32 = 1;
 const HAS_MEDIA: u32 = 1 << 1;
 const IS_ERROR: u32 = 1 << 2;
+const CONTINUES: u32 = 1 << 3;
 
 /// A message, borrowed from the host for the length of one call of the engine.
 ///
@@ -176,6 +177,13 @@ impl<'a> MessageView<'a> {
     /// Returns true if the message is a tool result that reports an error.
     pub fn is_error(&self) -> bool {
         self.flags & IS_ERROR != 0
+    }
+
+    /// Returns true if the message belongs to the one before it, because it has a result of a tool
+    /// that the provider runs itself, and another message has the call. Both messages stay, or both
+    /// leave. [`tool_groups`](crate::tool_groups) keeps them together.
+    pub fn continues(&self) -> bool {
+        self.flags & CONTINUES != 0
     }
 
     /// Returns true if the message contains a user's own words or picture, or a shorter form of

@@ -23,6 +23,7 @@ use super::replies::{
     MAX_ERROR_BYTES, full_response, is_event_stream, read_all, stream_back, unreachable,
 };
 use super::rounds::relay_answer;
+use super::summary::{Remembered, relay_and_remember};
 use crate::answer::Rounds;
 use crate::api::Api;
 use crate::conversation::{FitLimits, TurnRequest, TurnResult};
@@ -161,7 +162,7 @@ pub(super) async fn send_fitting(
 ) -> Result<SentTurn, Unreachable> {
     let mut shares = WINDOW_SHARES.iter();
     loop {
-        let mut response = exchange.send(result.take_body(&request.body)).await?;
+        let mut response = exchange.send(result.take_body(request)).await?;
         let (status, headers) = (response.status(), response.headers().clone());
         let mut start = StreamStart::default();
         let error = if matches!(status.as_u16(), 400 | 413 | 422 | 500) {
@@ -234,12 +235,17 @@ async fn send_original(
     metrics.add("failed_open_total", &format!("reason=\"{reason}\""), 1.0);
     let unmanaged = &exchange.shared.unmanaged;
     unmanaged.note(metrics, Some(session), &why);
-    let body = request.body.text().as_bytes().clone();
+    let body = request.references.restore(request.body.clone());
+    let body = body.text().as_bytes().clone();
     let mut answer = match exchange.send(body).await {
         Ok(response) => stream_back(response, active),
         Err(error) => return unreachable(api, &error),
     };
     why.set_headers(&mut answer);
+    if api == Api::Responses {
+        let what = Remembered::Items(request.spec.tenant.clone());
+        answer = relay_and_remember(exchange.shared, &exchange.settings, api, what, answer);
+    }
     match wants_list {
         true => as_list(answer),
         false => answer,

@@ -6,8 +6,11 @@
 //! reads the summary on its way to the client and stores fingerprints of its lines with the
 //! session.
 //!
-//! The answer passes byte for byte. Only its last piece waits until the fingerprints are stored.
-//! Recognizing the summary later is up to [`proof`](crate::proof).
+//! If something failed and a request of the Responses API was passed on, its answer is read in the
+//! same way, because the client may refer to its items ([`references`](crate::references)).
+//!
+//! The answer passes byte for byte. Only its last piece waits until all is remembered. Recognizing
+//! the summary later is up to [`proof`](crate::proof).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,14 +35,21 @@ use crate::stream::AnswerReader;
 /// parsed.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
 
-/// Relays an answer and stores the fingerprints of the summary in it. The last piece is held back
-/// until that is done, for at most `gateway.max_hold_ms`. An answer that is not successful passes
-/// at once.
+/// What is remembered of an answer.
+pub(super) enum Remembered {
+    /// The fingerprints of the summary in it.
+    Summary(SummaryTarget),
+    /// Its items, for this tenant.
+    Items(Option<String>),
+}
+
+/// Relays an answer and remembers something of it. The last piece is held back until that is done,
+/// for at most `gateway.max_hold_ms`. An answer that is not successful passes at once.
 pub(super) fn relay_and_remember(
     shared: Arc<Shared>,
     settings: &Settings,
     api: Api,
-    target: SummaryTarget,
+    what: Remembered,
     answer: Response,
 ) -> Response {
     if !answer.status().is_success() {
@@ -71,10 +81,10 @@ pub(super) fn relay_and_remember(
             }
         }
         let remembering = Arc::clone(&own);
-        let work = move || remember(&remembering, api, &target, &headers, read);
+        let work = move || remember(&remembering, api, what, &headers, read);
         if timeout(max_hold, own.work.run(work)).await.is_err() {
             tracing::warn!(
-                "storing the summary takes longer than `gateway.max_hold_ms`, so the next request may begin a \
+                "storing an answer takes longer than `gateway.max_hold_ms`, so the next request may begin a \
                  new session"
             );
         }
@@ -87,38 +97,31 @@ pub(super) fn relay_and_remember(
     Response::from_parts(parts, Body::from_stream(pieces))
 }
 
-/// Expands an answer, extracts the fingerprints of its summary and stores them. Errors are logged,
-/// because the client has its answer anyway.
-fn remember(
-    shared: &Shared,
-    api: Api,
-    target: &SummaryTarget,
-    headers: &http::HeaderMap,
-    read: Vec<u8>,
-) {
-    let session = target.session();
-    let codings = match coding::of(headers) {
-        Ok(codings) => codings,
-        Err(error) => {
-            return tracing::warn!(
-                session,
-                "cannot read the summary, so the next request may begin a new session: {error}"
-            );
-        }
-    };
-    let body = match coding::expand(Bytes::from(read), &codings, MAX_ANSWER_BYTES) {
+/// Expands an answer and remembers something of it. Errors are logged, because the client has its
+/// answer anyway.
+fn remember(shared: &Shared, api: Api, what: Remembered, headers: &http::HeaderMap, read: Vec<u8>) {
+    let codings = coding::of(headers);
+    let body =
+        codings.and_then(|codings| coding::expand(Bytes::from(read), &codings, MAX_ANSWER_BYTES));
+    let body = match body {
         Ok(body) => body,
         Err(error) => {
             return tracing::warn!(
-                session,
-                "cannot read the summary, so the next request may begin a new session: {error}"
+                "cannot read an answer, so the next request may begin a new session: {error}"
             );
         }
     };
-    let fingerprints = proof::summary_fingerprints(api.format(), &items(api, &body));
+    let items = items(api, &body);
+    let target = match what {
+        Remembered::Summary(target) => target,
+        Remembered::Items(tenant) => {
+            return shared.items.remember(tenant.as_deref(), &items, false);
+        }
+    };
+    let fingerprints = proof::summary_fingerprints(api.format(), &items);
     if let Err(error) = target.note_summary(shared.host.record(), &fingerprints) {
         tracing::warn!(
-            session,
+            session = target.session(),
             "cannot store the summary, so the next request may begin a new session: {error}"
         );
     }

@@ -97,6 +97,8 @@ pub struct Agent {
     pub system: String,
     pub history: Vec<Value>,
     pub headers: Vec<(String, String)>,
+    /// Whether the provider stores its answers, and it refers to what is not a call, as the Vercel AI SDK does.
+    pub refers: bool,
     /// Whether it offers a tool of its own.
     pub has_tool: bool,
     /// What else is in its requests.
@@ -122,6 +124,7 @@ impl Agent {
                 true => Vec::new(),
                 false => vec![("x-contexture-session".to_owned(), session.to_owned())],
             },
+            refers: false,
             has_tool: true,
             more: json!({}),
             http: reqwest::Client::builder().no_proxy().build().unwrap(),
@@ -165,6 +168,9 @@ impl Agent {
                 Api::Gemini => json!([{"functionDeclarations": [{
                     "name": "run", "description": "Runs a command.", "parametersJsonSchema": schema}]}]),
             };
+        }
+        if self.refers {
+            body.as_object_mut().unwrap().remove("store");
         }
         if self.stream {
             body["stream"] = json!(true);
@@ -230,8 +236,20 @@ impl Agent {
         let said = self.send().await;
         assert_eq!(said.status, 200, "{}", said.raw);
         assert!(said.ended, "{}", said.raw);
-        self.history.extend(said.items.iter().cloned());
+        self.take(&said);
         said
+    }
+
+    /// Takes an answer into the history.
+    pub fn take(&mut self, said: &Said) {
+        let refers = self.refers;
+        let sent = |item: &Value| match item["type"].as_str() {
+            Some(kind) if refers && kind != "function_call" => {
+                json!({"type": "item_reference", "id": item["id"]})
+            }
+            _ => item.clone(),
+        };
+        self.history.extend(said.items.iter().map(sent));
     }
 
     /// Answers the calls of an answer.

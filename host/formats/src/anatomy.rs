@@ -9,6 +9,7 @@
 //! pieces are also the places that `splice` edits when a message is shortened.
 
 pub(super) mod contents;
+mod server_tools;
 
 use std::borrow::Cow;
 
@@ -32,6 +33,9 @@ pub(super) struct Anatomy<'a> {
     pub(super) content: Option<Raw<'a>>,
     pub(super) pieces: Vec<Piece<'a>>,
     pub(super) time_ms: Option<i64>,
+    /// Whether a part of it is a result of a tool that the provider runs, and the call is in an
+    /// earlier message.
+    pub(super) continues: bool,
 }
 
 /// A part of an item, with its place in the item's JSON.
@@ -115,6 +119,8 @@ pub(super) enum CallStyle {
     Name,
     /// An item whose type is derived from the call's type, such as `custom_tool_call_output`.
     Item,
+    /// An `mcp_approval_response`, for a call that the provider makes if the user allows it.
+    Approval,
 }
 
 impl CallPiece<'_> {
@@ -181,6 +187,8 @@ pub(super) enum ResultShape {
     Screenshot,
     /// Tool definitions and nothing else, for `tool_search_output`.
     Tools,
+    /// `true` or `false`, for `mcp_approval_response`. What the user decided cannot be shortened.
+    Decision,
     /// An object, for Gemini's `functionResponse`. The content of such a result is the whole
     /// `functionResponse`, because media are beside that object.
     Response,
@@ -227,6 +235,7 @@ impl ResultPiece<'_> {
                 format!("{{\"type\":\"computer_screenshot\",\"image_url\":\"{NO_PICTURE}\"}}")
             }
             ResultShape::Tools => "[]".to_owned(),
+            ResultShape::Decision => self.content.map_or("false", Raw::text).to_owned(),
             ResultShape::Response => {
                 (self.content).map_or_else(String::new, |result| gemini::with_text(result, text))
             }
@@ -406,6 +415,7 @@ pub(super) fn anatomy(raw: Raw<'_>) -> Result<Anatomy<'_>, String> {
             content: Some(raw),
             pieces: vec![text_piece(raw, raw, false)],
             time_ms: None,
+            continues: false,
         });
     }
     if !raw.is_object() {
@@ -436,6 +446,12 @@ pub(super) fn anatomy(raw: Raw<'_>) -> Result<Anatomy<'_>, String> {
                 role.kind()
             ));
         }
+        (None, Some(kind)) if kind == "item_reference" => {
+            return Err(
+                "it refers to an item that the provider stores; send the item itself, as a client with `store: false` does"
+                    .to_owned(),
+            );
+        }
         (None, Some(kind)) => item_pieces(raw, &kind, &members),
         (None, None) => {
             return Err(
@@ -453,6 +469,7 @@ pub(super) fn anatomy(raw: Raw<'_>) -> Result<Anatomy<'_>, String> {
         content: members.content,
         pieces,
         time_ms: members.time_ms(),
+        continues: members.content.is_some_and(server_tools::continues),
     })
 }
 
@@ -472,6 +489,7 @@ fn gemini_content<'a>(raw: Raw<'a>, members: &MessageMembers<'a>) -> Option<Anat
         content: members.parts,
         pieces: members.parts.map(contents::pieces).unwrap_or_default(),
         time_ms: members.time_ms(),
+        continues: members.parts.is_some_and(server_tools::continues),
     })
 }
 
@@ -740,6 +758,17 @@ fn item_pieces<'a>(
         );
     }
     let call_id = MessageMembers::text(members.call_id);
+    if kind == "mcp_approval_response" {
+        let result = ResultPiece {
+            call_id: raw.get_string("approval_request_id").unwrap_or_default(),
+            name: None,
+            content: raw.get("approve"),
+            is_error: false,
+            shape: ResultShape::Decision,
+            beside: other_members(raw, &["approve", "approval_request_id"]),
+        };
+        return ("tool".into(), vec![piece(raw, PieceKind::Result(result))]);
+    }
     if kind.ends_with("_output") {
         let result = ResultPiece {
             call_id: call_id
@@ -761,9 +790,11 @@ fn item_pieces<'a>(
         };
         return ("tool".into(), vec![piece(raw, PieceKind::Result(result))]);
     }
+    let asks = kind == "mcp_approval_request";
+    let base = kind.strip_suffix("_call").or_else(|| asks.then_some(kind));
     // An unknown item gets its type as its role, so that it never joins the message of another
     // role.
-    let Some(base) = kind.strip_suffix("_call") else {
+    let Some(base) = base else {
         let role = if kind == "mcp_list_tools" {
             "assistant".into()
         } else {
@@ -771,7 +802,8 @@ fn item_pieces<'a>(
         };
         return (role, vec![piece(raw, PieceKind::Opaque)]);
     };
-    let Some(id) = call_id else {
+    let own_id = || MessageMembers::text(members.id).filter(|_| asks);
+    let Some(id) = call_id.or_else(own_id) else {
         // The provider ran this call and answered it, so the whole item belongs to the
         // assistant's turn.
         return ("assistant".into(), vec![piece(raw, PieceKind::Opaque)]);
@@ -784,10 +816,10 @@ fn item_pieces<'a>(
         name: MessageMembers::text(members.name).unwrap_or_else(|| base.to_owned()),
         arguments,
         free_text: base == "custom_tool",
-        style: if base == "function" {
-            CallStyle::Id
-        } else {
-            CallStyle::Item
+        style: match base {
+            "function" => CallStyle::Id,
+            _ if asks => CallStyle::Approval,
+            _ => CallStyle::Item,
         },
         beside: other_members(raw, key.map_or(&[], std::slice::from_ref)),
     };

@@ -49,6 +49,9 @@ pub struct Message {
     pub has_thinking: bool,
     /// Whether this is a tool result that reports an error.
     pub is_error: bool,
+    /// Whether the message has a result of a tool that the provider runs, and the call is in an
+    /// earlier message. It then stays together with the message before it.
+    pub continues: bool,
     /// The images, documents and recordings of the message, in order.
     pub media: Vec<Media>,
     /// xxh3-128 of the canonical content: role, name, text, thinking, calls, results and media.
@@ -87,7 +90,8 @@ impl Message {
             .with_kind(self.kind)
             .with_thinking(self.has_thinking)
             .with_media(!self.media.is_empty())
-            .with_error(self.is_error);
+            .with_error(self.is_error)
+            .with_continuation(self.continues);
         if let Some(call_id) = &self.tool_call_id {
             view = view.with_result_of(call_id, self.tool_name.as_deref().unwrap_or(""));
         }

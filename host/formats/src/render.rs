@@ -279,6 +279,9 @@ impl Conversation {
                 let kind = quote(&format!("{item_type}_output"));
                 format!("{{\"type\":{kind},\"call_id\":{id},\"output\":{content}}}")
             }
+            (Format::OpenAiResponses | Format::Codex, CallStyle::Approval) => format!(
+                "{{\"type\":\"mcp_approval_response\",\"approval_request_id\":{id},\"approve\":false,\"reason\":{content}}}"
+            ),
             (Format::OpenAiResponses | Format::Codex, _) => call_output(&data.id, &content),
             (_, CallStyle::Name) => {
                 format!("{{\"role\":\"function\",\"name\":{name},\"content\":{content}}}")

@@ -355,6 +355,7 @@ fn push_group(
             kind: MessageKind::Original,
             has_thinking: false,
             is_error: false,
+            continues: index == 0 && group.iter().any(|item| item.continues),
             media: Vec::new(),
             identity: 0,
             items: first..first + group.len(),

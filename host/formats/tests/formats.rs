@@ -2238,3 +2238,14 @@ fn an_assistant_message_leads_only_if_it_led_before() {
     );
     assert_eq!(rest, said);
 }
+
+#[test]
+fn a_reference_to_an_item_is_no_message() {
+    let body =
+        r#"{"input":[{"role":"user","content":"a"},{"type":"item_reference","id":"msg_1"}]}"#;
+    let error = read(body.to_owned(), None).unwrap_err().to_string();
+    assert!(
+        error.contains("message 1") && error.contains("`store: false`"),
+        "{error}"
+    );
+}

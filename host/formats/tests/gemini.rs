@@ -31,6 +31,26 @@ fn ids(conversation: &Conversation) -> (Vec<&str>, Vec<&str>) {
 }
 
 #[test]
+fn a_result_of_code_that_is_in_another_content_continues_it() {
+    let code = json!({"executableCode": {"language": "PYTHON", "code": "1"}});
+    let ran = json!({"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}});
+    let model = |parts: &[&Value]| json!({"role": "model", "parts": parts});
+    let user = json!({"role": "user", "parts": [{"text": "Run it."}]});
+    for (contents, continued) in [
+        (json!([user, model(&[&code, &ran])]), vec![false, false]),
+        (
+            json!([user, model(&[&code]), model(&[&ran])]),
+            vec![false, false, true],
+        ),
+    ] {
+        let conversation = one(&json!({ "contents": contents }).to_string());
+        let messages = conversation.messages().iter();
+        let continues: Vec<bool> = messages.map(|message| message.continues).collect();
+        assert_eq!(continues, continued);
+    }
+}
+
+#[test]
 fn results_find_their_calls() {
     let call = |id: &str, name: &str| match id {
         "" => json!({"functionCall": {"name": name, "args": {}}}),

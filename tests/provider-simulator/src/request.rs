@@ -1,5 +1,6 @@
 //! A request as it came, and what became of it.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use axum::body::Bytes;
@@ -99,6 +100,19 @@ pub struct Request {
 }
 
 impl Request {
+    /// Puts the stored items in the place of the references to them.
+    /// <https://platform.openai.com/docs/api-reference/responses/create>: `input`, "Item reference".
+    pub(crate) fn resolve(&mut self, stored: &HashMap<String, Value>) {
+        let items = self.json.get_mut("input").and_then(Value::as_array_mut);
+        for item in items.into_iter().flatten() {
+            if item["type"] == "item_reference"
+                && let Some(whole) = item["id"].as_str().and_then(|id| stored.get(id))
+            {
+                *item = whole.clone();
+            }
+        }
+    }
+
     /// The first header of this name, which is given in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut all = self.headers.iter().filter(|(one, _)| one == name);

@@ -87,6 +87,8 @@ pub(crate) struct Issued {
     pub(crate) reasoning_before: HashMap<String, String>,
     /// Of a stored response's id, all items of its conversation.
     pub(crate) stored: HashMap<String, Vec<Value>>,
+    /// Of an item's id, the item, if it is stored.
+    pub(crate) items: HashMap<String, Value>,
     /// Gemini's calls with a signature, see [`call_of`].
     pub(crate) signed_calls: HashSet<String>,
 }
@@ -110,6 +112,8 @@ const MESSAGES: &str = "https://platform.claude.com/docs/en/api/messages";
 const ERRORS: &str = "https://platform.claude.com/docs/en/api/errors";
 const CALLS: &str =
     "https://platform.claude.com/docs/en/agents-and-tools/tool-use/handle-tool-calls";
+const STOPPING: &str =
+    "https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons";
 const DEFINING: &str = "https://platform.claude.com/docs/en/agents-and-tools/tool-use/define-tools";
 const CACHING: &str = "https://platform.claude.com/docs/en/build-with-claude/prompt-caching";
 const THINKING: &str = "https://platform.claude.com/docs/en/build-with-claude/extended-thinking";
@@ -153,6 +157,8 @@ rules! {
     RESULT_TWICE = "result-twice", CALLS;
     RESULTS_FIRST = "results-first", CALLS;
     CALLS_LAST = "calls-last", CALLS;
+    SERVER_UNANSWERED = "server-unanswered", STOPPING;
+    SERVER_RESULT_WITHOUT_CALL = "server-result-without-call", STOPPING;
     THINKING_SIGNATURE = "thinking-signature", THINKING;
     THINKING_FIRST = "thinking-first", THINKING;
     THINKING_KEPT = "thinking-kept", TOOL_WORKFLOWS;
@@ -183,6 +189,7 @@ rules! {
     ITEM_ID = "item-id", RESPONSES;
     ITEM_TWICE = "item-twice", RESPONSES;
     ITEM_CONTENT = "item-content", RESPONSES;
+    ITEM_REFERENCE = "item-reference", STATE;
     OUTPUT_WITHOUT_CALL = "output-without-call", FUNCTIONS;
     CALL_WITHOUT_OUTPUT = "call-without-output", FUNCTIONS;
     REASONING_FOLLOWED = "reasoning-followed", REASONING;

@@ -141,7 +141,7 @@ async fn take(
     let number = shared.came.fetch_add(1, Ordering::Relaxed);
     let body = to_bytes(body, LARGEST_BODY).await.unwrap_or_default();
     let body = plain(&head.headers, body);
-    let request = Request {
+    let mut request = Request {
         number,
         api: Api::of(head.method.as_str(), head.uri.path()),
         method: head.method.to_string(),
@@ -158,6 +158,7 @@ async fn take(
     if lock(&shared.options).record {
         lock(&shared.requests).push(request.clone());
     }
+    request.resolve(&lock(&shared.issued).items);
     let fate = Fate {
         shared: shared.clone(),
         number,

@@ -100,6 +100,17 @@ fn list<'a>(body: &'a mut Value, pointer: &str) -> &'a mut Vec<Value> {
 }
 
 const CASES: &[Case] = &[
+    ("server-unanswered", "srvtoolu_1", MESSAGES, |body| {
+        list(body, "/messages/1/content").insert(2, search());
+    }),
+    (
+        "server-result-without-call",
+        "srvtoolu_1",
+        MESSAGES,
+        |body| {
+            list(body, "/messages/1/content").insert(2, found());
+        },
+    ),
     // Google
     (
         "gemini-fields",
@@ -638,6 +649,23 @@ const CASES: &[Case] = &[
     ("reasoning-intact", "not persisted", RESPONSES, |body| {
         at(body, "/input/2")["encrypted_content"] = json!(null)
     }),
+    (
+        "output-without-call",
+        "No approval request found",
+        RESPONSES,
+        |body| {
+            let answer = json!({"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": true});
+            list(body, "/input").push(answer);
+        },
+    ),
+    (
+        "item-reference",
+        "Item with id 'msg_0' not found",
+        RESPONSES,
+        |body| {
+            list(body, "/input").push(json!({"type": "item_reference", "id": "msg_0"}));
+        },
+    ),
     ("previous-response", "not found", RESPONSES, |body| {
         body["previous_response_id"] = json!("resp_0")
     }),
@@ -653,6 +681,15 @@ const CASES: &[Case] = &[
         body["tool_choice"] = json!({"type": "function", "name": "look"});
     }),
 ];
+
+/// A call of a tool that the provider runs, and its result.
+fn search() -> Value {
+    json!({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}})
+}
+
+fn found() -> Value {
+    json!({"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []})
+}
 
 /// The rule, the status, the way, the headers and the bytes.
 type Odd<'a> = (&'a str, u16, &'a str, Vec<(&'a str, &'a str)>, Vec<u8>);
@@ -841,6 +878,14 @@ async fn what_the_rules_leave_open_is_answered() {
     list(&mut body, "/messages").push(json!({"role": "assistant", "content": "Both."}));
     list(&mut body, "/messages").push(json!({"role": "user", "content": "Thanks."}));
     open.push((MESSAGES, body));
+    // A turn that was paused while the provider searched.
+    let mut body = messages();
+    let rest = list(&mut body, "/messages/1/content").split_off(2);
+    list(&mut body, "/messages/1/content").push(search());
+    let resumed = [&[found()], &rest[..]].concat();
+    let resumed = json!({"role": "assistant", "content": resumed});
+    list(&mut body, "/messages").insert(2, resumed);
+    open.push((MESSAGES, body));
     // A system message after a user's, where the model takes it.
     let mut body = messages();
     body["model"] = json!("claude-opus-4-8");
@@ -877,6 +922,19 @@ async fn what_the_rules_leave_open_is_answered() {
     )
     .await;
     let next = json!({"model": "gpt-5.2", "input": "And?", "previous_response_id": first["id"]});
+    assert_eq!(post(&provider, RESPONSES, &next).await.0, 200);
+    let stored = first["output"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| json!({"type": "item_reference", "id": item["id"]}));
+    let user = |text| json!({"role": "user", "content": text});
+    let input: Vec<Value> = [user("Hello.")]
+        .into_iter()
+        .chain(stored)
+        .chain([user("And?")])
+        .collect();
+    let next = json!({"model": "gpt-5.2", "input": input});
     assert_eq!(post(&provider, RESPONSES, &next).await.0, 200);
     assert!(provider.violations().is_empty());
     // Counting checks as asking does, and never says that it is too much.

@@ -11,7 +11,8 @@
 use abi_stable::std_types::{RSlice, RStr};
 
 use super::{
-    HAS_MEDIA, HAS_THINKING, IS_ERROR, MessageView, NO_TIME, ToolCallView, UNKNOWN_TOKENS,
+    CONTINUES, HAS_MEDIA, HAS_THINKING, IS_ERROR, MessageView, NO_TIME, ToolCallView,
+    UNKNOWN_TOKENS,
 };
 use crate::message::{MessageId, MessageKind};
 
@@ -122,6 +123,13 @@ impl<'a> MessageView<'a> {
     #[must_use]
     pub const fn with_error(self, yes: bool) -> Self {
         self.with_flag(IS_ERROR, yes)
+    }
+
+    /// Marks the message as one that belongs to the message before it, see
+    /// [`continues`](Self::continues).
+    #[must_use]
+    pub const fn with_continuation(self, yes: bool) -> Self {
+        self.with_flag(CONTINUES, yes)
     }
 
     const fn with_flag(mut self, flag: u32, yes: bool) -> Self {

@@ -77,6 +77,7 @@ fn hash_of(message: &MessageView<'_>) -> u64 {
         message.has_thinking(),
         message.has_media(),
         message.is_error(),
+        message.continues(),
         message.tokens(),
     );
     add(&format!("{figures:?}"));

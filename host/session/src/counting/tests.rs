@@ -9,14 +9,18 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Members whose strings a model does not read: ids, types, signatures, and what is encrypted or not charged, such as a
+/// Members whose strings a model does not read: types, signatures, and what is encrypted or not charged, such as a
 /// citation's copy of the cited text.
-const UNREAD: [&str; 27] = [
-    "type", "role", "id", "call_id", "status", "tool_use_id", "tool_call_id", "signature",
-    "encrypted_content", "file_id", "detail", "media_type", "container_id", "fingerprint",
-    "format", "execution", "namespace", "citations", "annotations", "toolset_name", "mime", "data",
-    "result", "image_url", "file_data", "url", "file_url",
+const UNREAD: [&str; 22] = [
+    "type", "role", "id", "status", "signature", "encrypted_content", "detail", "media_type",
+    "fingerprint", "format", "execution", "namespace", "citations", "annotations", "toolset_name",
+    "mime", "data", "result", "image_url", "file_data", "url", "file_url",
 ];
+
+/// Whether a model does not read the string of a member. It reads no ids.
+fn is_unread(key: &str) -> bool {
+    UNREAD.contains(&key) || key.ends_with("_id")
+}
 
 /// A picture of 600 by 600 pixels, as large as an uncompressed one.
 fn picture() -> String {
@@ -214,7 +218,7 @@ fn places(value: &Value, path: &str, found: &mut Vec<String>) {
                 .find(|key| key.parse::<usize>().is_err())
                 .unwrap_or_default();
             let is_text = matches!(text.as_str(), "DOCUMENT" | "RESULT");
-            if is_text || (!UNREAD.contains(&key) && !text.contains("PICTURE")) {
+            if is_text || (!is_unread(key) && !text.contains("PICTURE")) {
                 found.push(path.to_owned());
             }
         }
@@ -225,7 +229,7 @@ fn places(value: &Value, path: &str, found: &mut Vec<String>) {
         Value::Object(map) => {
             for (key, value) in map {
                 // The cited text is part of the text that it is cited from.
-                if !UNREAD.contains(&key.as_str()) || value.is_string() {
+                if !is_unread(key) || value.is_string() {
                     places(value, &format!("{path}/{key}"), found);
                 }
             }

@@ -42,6 +42,7 @@ pub(super) fn check(request: &Request, issued: &Issued) -> Checked {
     tools::anthropic(entries(&body["tools"]))?;
     choice(body)?;
     pairs(&turns)?;
+    server_pairs(&turns)?;
     thinking(body, &turns, issued)?;
     cache_markers(body, &turns)
 }
@@ -480,6 +481,54 @@ fn pairs(turns: &[Turn<'_>]) -> Checked {
     hold(open.is_empty(), || {
         Refusal::new(&CALL_UNANSWERED, unanswered(asked_at, &open))
     })
+}
+
+/// <https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons>: what a server tool gave has its call
+/// before it, also in another message if the turn was paused or the call's code called a tool of the client's, and a call
+/// that the user does not wait for any more has its result.
+fn server_pairs(turns: &[Turn<'_>]) -> Checked {
+    let mut open: Vec<&str> = Vec::new();
+    for turn in turns {
+        let answers = |(_, block): &(String, &Value)| block["type"] == "tool_result";
+        hold(
+            open.is_empty() || turn.role == "assistant" || turn.blocks.iter().all(answers),
+            || {
+                let message = format!(
+                    "messages.{}: `server_tool_use` ids were found without a corresponding result block: {}",
+                    turn.at,
+                    open.join(", ")
+                );
+                Refusal::new(&SERVER_UNANSWERED, message)
+            },
+        )?;
+        for (place, block) in &turn.blocks {
+            let kind = block["type"].as_str().unwrap_or_default();
+            let id = |field: &str| block[field].as_str().unwrap_or_default();
+            let (of, ends) = match kind {
+                "server_tool_use" | "mcp_tool_use" => {
+                    open.push(id("id"));
+                    continue;
+                }
+                "tool_use" if block["caller"]["tool_id"].is_string() => (
+                    block["caller"]["tool_id"].as_str().unwrap_or_default(),
+                    false,
+                ),
+                kind if kind.ends_with("_tool_result") => (id("tool_use_id"), true),
+                _ => continue,
+            };
+            let Some(call) = open.iter().position(|id| *id == of) else {
+                let message = format!(
+                    "{place}: unexpected `tool_use_id` found in `{kind}` block: {of}. Each result block must have a \
+                     corresponding `server_tool_use` block before it."
+                );
+                return Err(Refusal::new(&SERVER_RESULT_WITHOUT_CALL, message));
+            };
+            if ends {
+                open.remove(call);
+            }
+        }
+    }
+    Ok(())
 }
 
 fn unanswered(at: usize, ids: &[&str]) -> String {

@@ -135,6 +135,15 @@ fn check_item(at: usize, item: &Value, body: &Value) -> Checked {
                 wrong(&REASONING_INTACT, "input", message).code("invalid_encrypted_content")
             })
         }
+        // What is stored was put in its place before.
+        "item_reference" => {
+            let id = item["id"].as_str().unwrap_or_default();
+            Err(wrong(
+                &ITEM_REFERENCE,
+                "input",
+                format!("Item with id '{id}' not found."),
+            ))
+        }
         "" => Err(wrong(
             &ITEM,
             &format!("{place}.type"),
@@ -226,9 +235,8 @@ fn offered(body: &Value) -> Checked {
 fn ids(items: &[Value]) -> Checked {
     let mut seen = HashSet::new();
     for item in items {
-        // A reference only names an item.
         if let Some(id) = item["id"].as_str() {
-            hold(kind(item) == "item_reference" || seen.insert(id), || {
+            hold(seen.insert(id), || {
                 let message = format!(
                     "Duplicate item found with id {id}. Remove duplicate items from your input and try again."
                 );
@@ -244,10 +252,23 @@ fn ids(items: &[Value]) -> Checked {
 fn pairs(before: &[Value], items: &[Value]) -> Checked {
     let mut calls: HashMap<&str, bool> = HashMap::new();
     let mut order = Vec::new();
+    let mut asked = HashSet::new();
     for item in before.iter().chain(items) {
         let id = item["call_id"].as_str().unwrap_or_default();
         match kind(item) {
-            "function_call" | "custom_tool_call" | "local_shell_call" => {
+            "mcp_approval_request" => {
+                asked.extend(item["id"].as_str());
+            }
+            "mcp_approval_response" => {
+                let id = item["approval_request_id"].as_str().unwrap_or_default();
+                hold(asked.contains(id), || {
+                    let message = format!("No approval request found with id '{id}'.");
+                    wrong(&OUTPUT_WITHOUT_CALL, "input", message)
+                })?;
+            }
+            // Other calls are run by the provider, which answers them in the same item.
+            "function_call" | "custom_tool_call" | "local_shell_call" | "shell_call"
+            | "apply_patch_call" | "computer_call" => {
                 hold(calls.insert(id, false).is_none(), || {
                     wrong(
                         &ITEM_TWICE,
@@ -257,9 +278,7 @@ fn pairs(before: &[Value], items: &[Value]) -> Checked {
                 })?;
                 order.push(id);
             }
-            kind @ ("function_call_output"
-            | "custom_tool_call_output"
-            | "local_shell_call_output") => {
+            kind if kind.ends_with("_call_output") => {
                 let Some(answered) = calls.get_mut(id) else {
                     let what = if kind.starts_with("custom") {
                         "custom tool call"
@@ -312,7 +331,7 @@ fn reasoning(items: &[Value], issued: &Issued) -> Checked {
             })?;
         } else if let Some(needed) = issued.reasoning_before.get(id) {
             let there = items[..at].iter().any(|one| one["id"] == needed.as_str());
-            hold(there || kind(item) == "item_reference", || {
+            hold(there, || {
                 let message = format!(
                     "Item '{id}' of type '{}' was provided without its required 'reasoning' item: '{needed}'.",
                     kind(item)

@@ -267,6 +267,8 @@ pub(super) fn note(reply: &Reply<'_>, issued: &mut Issued) {
     let asked = &reply.request.json;
     // https://platform.openai.com/docs/guides/conversation-state: what is stored can be gone on from.
     if asked["store"] != false {
+        let stored = |item: &Value| Some((item["id"].as_str()?.to_owned(), item.clone()));
+        issued.items.extend(items.iter().filter_map(stored));
         let before = asked["previous_response_id"]
             .as_str()
             .and_then(|id| issued.stored.get(id));
