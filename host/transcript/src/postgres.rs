@@ -192,6 +192,10 @@ pub(crate) fn migrate(options: &PostgresOptions) -> Result<i64, RecordError> {
 }
 
 impl Store for PostgresStore {
+    fn outage(&self) -> Option<RecordError> {
+        self.database.outage()
+    }
+
     fn damaged(&self, what: String) -> RecordError {
         RecordError::Server {
             server: self.name().to_owned(),

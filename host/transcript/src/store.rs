@@ -26,6 +26,11 @@ pub(crate) trait Store: std::fmt::Debug + Send + Sync {
         false
     }
 
+    /// Why the store does not answer at present, if it is a server. None if it answers.
+    fn outage(&self) -> Option<RecordError> {
+        None
+    }
+
     /// The error for a stored value that makes no sense. `what` says which one, and the backend
     /// adds the file or the server, which the caller does not know.
     fn damaged(&self, what: String) -> RecordError;
