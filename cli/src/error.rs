@@ -19,6 +19,7 @@ use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
 
 use crate::interrupt::INTERRUPTED;
 use crate::terminal;
+use contexture::HostError;
 use contexture::catalog::Untrusted;
 use contexture::config::{ConfigError, DocumentError};
 use contexture::engines::CallError;
@@ -250,6 +251,15 @@ impl CliError {
                 reason: Lines(error.to_string()),
             },
             error => Self::of_open(error),
+        }
+    }
+
+    /// Converts the error of a gateway or a host that cannot be opened. The record may be a database
+    /// that is away, so that it is not the usage that is wrong.
+    pub(crate) fn of_gateway(error: GatewayError) -> Self {
+        match error {
+            GatewayError::Host(HostError::Record(error)) => Self::Sessions(error),
+            error => Self::Gateway(error),
         }
     }
 

@@ -144,7 +144,7 @@ impl Engine {
         let options = HostOptions::default()
             .config(global.config.clone())
             .offline(global.offline);
-        let host = Host::open(&options).map_err(|error| CliError::Gateway(error.into()))?;
+        let host = Host::open(&options).map_err(|error| CliError::of_gateway(error.into()))?;
         if let Which::Named(session) = &which
             && host.read_only_session(session).map_err(failed)?.is_none()
         {

@@ -26,7 +26,7 @@ Examples:
 
 Requests are forwarded to the provider of their API (`upstream.*.base_url`) with the client's own credentials, or with the key of `upstream.*.api_key_env` if they send the token from gateway.token in the home directory. /healthz reports whether it runs, and /metrics serves metrics for Prometheus. Ctrl-C and SIGTERM let answers in progress finish; a second signal ends the gateway at once. SIGHUP reloads the configuration.
 
-Exit codes: 0 stopped, 2 wrong usage or configuration.")]
+Exit codes: 0 stopped, 2 wrong usage or configuration, 3 the record of sessions cannot be used.")]
 pub(crate) struct ServeArgs {
     /// The address to listen on [default: `gateway.listen`, 127.0.0.1:8787]
     #[arg(long, value_name = "ADDRESS")]
@@ -93,7 +93,7 @@ async fn open(global: &Global, listen: Option<&str>) -> Result<Gateway, CliError
 /// cause, it gets its position in the file.
 fn failed(error: GatewayError, global: &Global, is_listen_given: bool) -> CliError {
     let GatewayError::Settings(wrong) = &error else {
-        return CliError::Gateway(error);
+        return CliError::of_gateway(error);
     };
     let keys = wrong.keys();
     if keys.is_empty() || (is_listen_given && keys == ["gateway", "listen"]) {
@@ -112,7 +112,7 @@ fn failed(error: GatewayError, global: &Global, is_listen_given: bool) -> CliErr
 /// name, the one in `urls` is used.
 pub(crate) async fn open_for_command(global: &Global, urls: BaseUrls) -> Result<Gateway, CliError> {
     let opened = Gateway::open_for_command(options(global), "127.0.0.1:0", urls).await;
-    opened.map_err(CliError::Gateway)
+    opened.map_err(CliError::of_gateway)
 }
 
 fn options(global: &Global) -> HostOptions {

@@ -44,9 +44,14 @@ struct Gateway {
 
 impl Gateway {
     fn start(provider: &str, url: &str) -> Self {
+        Self::with("", provider, url)
+    }
+
+    /// Starts one with `more` in its configuration.
+    fn with(more: &str, provider: &str, url: &str) -> Self {
         let home = Home::new();
         let config = format!(
-            "transcript: {{store: postgres, mode: full}}\nupstream: {{openai: {{base_url: \"{provider}\"}}}}\n"
+            "transcript: {{store: postgres, mode: full}}\nupstream: {{openai: {{base_url: \"{provider}\"}}}}\n{more}"
         );
         home.put("home/config.yaml", &config);
         let (process, address) = spawn(&home, url, "127.0.0.1:0");
@@ -281,4 +286,84 @@ fn gateways_that_die_lose_no_message_and_store_none_twice() {
         at(99),
         at(100)
     );
+}
+
+/// The value of a metric, summed over its labels.
+fn metric(address: &str, name: &str) -> f64 {
+    let page = get(address, "/metrics");
+    let lines = page.lines().filter(|line| line.starts_with(name));
+    let values = lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
+    values.sum()
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// The reason is the database, and every monitor says so as long as it lasts and no longer. A conversation that begins
+/// meanwhile is one session.
+#[test]
+fn while_the_database_is_away_requests_say_so_and_nothing_is_left_of_it() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let provider = Simulator::start();
+    provider.answer_with(|_| Answer::text("Yes."));
+    let home = Home::new();
+    home.put("home/config.yaml", "transcript: {store: postgres}\n");
+    let store = |line: &str| {
+        let mut command = home.command(line.split_whitespace());
+        command.env("CONTEXTURE_DATABASE_URL", server.url());
+        ran(command.stdin(Stdio::null()).output().unwrap())
+    };
+    store("store migrate").exits(0);
+    let hold = "gateway: {max_hold_ms: 2000}\n";
+    let gateway = Gateway::with(hold, &provider.base_url(), &server.url());
+    let address = [gateway.address.clone()];
+    let mut old = Talk::new("old".to_owned());
+    old.go_on(&address, 0);
+    assert_eq!(old.passed, 0);
+    let held = metric(&address[0], "contexture_hold_seconds_count");
+    server.crash();
+    // Another gateway is not started meanwhile, and not for wrong usage.
+    store("serve --listen 127.0.0.1:0")
+        .exits(3)
+        .stderr_has("contexture store status");
+    let mut new = Talk::new("new".to_owned());
+    let both = |old: &mut Talk, new: &mut Talk| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| old.go_on(&address, 0));
+            scope.spawn(|| new.go_on(&address, 0));
+        });
+    };
+    both(&mut old, &mut new);
+    both(&mut old, &mut new);
+    assert_eq!((old.passed, new.passed), (2, 2));
+    // Once it is known to be away, nobody waits for it.
+    assert!(new.took[1] < Duration::from_millis(1_500), "{:?}", new.took);
+    assert!(get(&address[0], "/healthz").contains("degraded"));
+    let away = metric(
+        &address[0],
+        "contexture_engine_failures_total{part=\"store\"}",
+    );
+    assert_eq!(away, 4.0);
+    let reason = "contexture_failed_open_total{reason=\"record\"}";
+    assert_eq!(metric(&address[0], reason), 4.0);
+    let now = metric(&address[0], "contexture_hold_seconds_count");
+    assert_eq!(now - held, 4.0);
+    server.start_again();
+    both(&mut old, &mut new);
+    both(&mut old, &mut new);
+    assert_eq!((old.passed, new.passed), (2, 2));
+    assert!(get(&address[0], "/healthz").ends_with("ok\n"));
+    gateway.end();
+    let listed = json(&store("sessions list --json").exits(0).stdout);
+    let sessions = listed["sessions"].as_array().unwrap();
+    assert_eq!(sessions.len(), 2, "{listed}");
+    store("sessions verify").exits(0);
 }

@@ -444,24 +444,29 @@ fn execute_calls(
     calls.into_iter().map(&mut one).collect()
 }
 
-/// Runs a turn and passes its result to `report` as soon as the body is ready. The rest of the work
-/// follows afterwards and overlaps with the model's answer: noting the request and saving the
-/// session, in one transaction if possible.
-pub(crate) fn run_turn_in(
+/// Runs a turn and sends what `report` makes of its result as soon as the body is ready. The rest of
+/// the work follows afterwards and overlaps with the model's answer: noting the request and saving
+/// the session, in one transaction if possible. If nobody waits for the result, there is no turn.
+pub(crate) fn run_turn_in<T>(
     request: &TurnRequest,
     shared: &Shared,
     mut cell: OwnedMutexGuard<SessionCell>,
-    report: impl FnOnce(Result<TurnResult, Failure>),
+    sender: oneshot::Sender<T>,
+    report: impl FnOnce(Result<TurnResult, Failure>) -> T,
 ) {
-    let result = request.turn(shared, &mut cell);
+    let result = request.turn(shared, &mut cell, || sender.is_closed());
     let is_ingested = result.is_ok();
-    report(result);
+    // The receiver is gone if the request was held too long.
+    drop(sender.send(report(result)));
     let changes = is_ingested.then(|| request.changes());
     let changes = changes.into_iter().flatten().collect();
     let written = cell.release(shared.host.record(), changes);
-    if is_ingested && written.is_ok() {
-        let tenant = request.spec.tenant.as_deref();
-        request.references.saved(&shared.items, tenant);
+    if is_ingested {
+        if written.is_ok() {
+            let tenant = request.spec.tenant.as_deref();
+            request.references.saved(&shared.items, tenant);
+        }
+        request.note_stored(shared, cell.not_stored());
     }
     log_record_error(written);
     drop(cell);

@@ -13,7 +13,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -37,6 +37,7 @@ use crate::endpoint::{self, COMPACT};
 use crate::failure::Failure;
 use crate::gemini;
 use crate::headers;
+use crate::health::Failed;
 use crate::hidden::{self, HiddenRound};
 use crate::identity::MessageIdentity;
 use crate::lineage::{self, LineageQuery};
@@ -94,6 +95,8 @@ pub(crate) struct TurnRequest {
     pub(crate) last: u64,
     /// The identity of each message, to find the positions at which hidden rounds are put back.
     identities: Vec<u64>,
+    /// Why the turn could not be stored, once that is known. The inner None means that it is stored.
+    pub(crate) not_stored: OnceLock<Option<String>>,
 }
 
 /// The result of a turn: the body for the provider, and what the rounds of its answer need to know.
@@ -125,6 +128,8 @@ pub(crate) struct TurnResult {
     pub(crate) decision: String,
     /// Whether the record has the text of the session's messages.
     pub(crate) stores_texts: bool,
+    /// Why an earlier turn of the session is not stored. None if all are.
+    pub(crate) not_stored: Option<String>,
     /// Why the session runs another engine than the configured one. None if it runs the configured
     /// one.
     pub(crate) fallback: Option<UnmanagedReason>,
@@ -372,6 +377,7 @@ fn turn_request(
         unpins: headers::texts(headers, headers::UNPIN),
         last: identities.last().copied().unwrap_or_default(),
         identities,
+        not_stored: OnceLock::new(),
         body,
         references,
     }))
@@ -521,6 +527,9 @@ impl TurnRequest {
     /// and calls the engine. The session stays held afterwards, so that the caller can save it
     /// without another gateway getting in between.
     ///
+    /// Does nothing if the request `is_given_up` by the time that the session is free. It was then
+    /// passed on without its turn, and the client may have sent it again.
+    ///
     /// # Errors
     /// The session cannot be opened, the engine failed, or another request of the session came
     /// first. The last one has the reason `overtaken`, and the caller may try again.
@@ -528,12 +537,20 @@ impl TurnRequest {
         &self,
         shared: &Shared,
         cell: &mut SessionCell,
+        is_given_up: impl Fn() -> bool,
     ) -> Result<TurnResult, Failure> {
+        let given_up = || Failure::new("given_up", "nobody waits for the turn any more");
+        if is_given_up() {
+            return Err(given_up());
+        }
         let mut guard = cell.acquire(&shared.host, &self.spec)?;
         let holds = self.found.still_holds(shared.host.record());
         if !holds.map_err(|error| Failure::new("record", error))? {
             let detail = "another request continued the session at the same time";
             return Err(Failure::new("overtaken", detail));
+        }
+        if is_given_up() {
+            return Err(given_up());
         }
         guard.keeps_session = true;
         if let Some(model) = &self.agent_model {
@@ -821,6 +838,7 @@ impl TurnRequest {
             compacted,
             decision,
             stores_texts: guard.session.stores_texts(),
+            not_stored: guard.session.not_stored().map(str::to_owned),
             fallback,
         })
     }
@@ -842,26 +860,41 @@ impl TurnRequest {
         }
     }
 
-    /// Records for the health check whether the session's engine and store work. `told` is the
-    /// number of engine failures that were recorded earlier. It is updated, so that each failure
-    /// counts once.
+    /// Records for the health check whether the session's engine works. `told` is the number of
+    /// engine failures that were recorded earlier. It is updated, so that each failure counts once.
     fn note_health(&self, shared: &Shared, session: &Session, told: &mut u64) {
         let (id, engines) = (&self.spec.id, shared.host.engines());
         let (wanted, failures) = (&engines.config().context.engine, session.engine_failures());
-        let failed = |part, why: &str| shared.health.failed(&shared.metrics, id, part, why);
+        let failed = |part, why: &str| {
+            let what = (&**id, Failed::Engine);
+            shared.health.failed(&shared.metrics, what, part, why);
+        };
         let has_failed = failures > std::mem::replace(told, failures);
         if let Some(why) = session.stands_in() {
             failed("engine", &why);
         } else if has_failed {
-            failed("engine", &format!("engine `{wanted}` failed; see the log"));
+            let part = match session.engine().failed_in_store() {
+                true => "store",
+                false => "engine",
+            };
+            failed(part, &format!("engine `{wanted}` failed; see the log"));
         } else if session.engine().name() != wanted {
             let runs = session.engine().name();
             failed("engine", &format!("`{runs}` runs instead of `{wanted}`"));
-        } else if !session.is_recorded() {
-            failed("store", "the session is kept in memory only; see the log");
         } else {
-            shared.health.recovered(id);
+            shared.health.works(id, Failed::Engine);
         }
+    }
+
+    /// Records for the health check and for the headers of the answer whether the turn is stored.
+    pub(crate) fn note_stored(&self, shared: &Shared, not_stored: Option<&str>) {
+        let (id, health) = (&self.spec.id, &shared.health);
+        match not_stored {
+            Some(why) => health.failed(&shared.metrics, (id, Failed::Record), "store", why),
+            None => health.works(id, Failed::Record),
+        }
+        // The request may have been stored before.
+        let _ = self.not_stored.set(not_stored.map(str::to_owned));
     }
 
     /// The limit on the answer's tokens that the request names. Returns 0 if it names none or

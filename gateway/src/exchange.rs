@@ -35,6 +35,7 @@ use crate::endpoint::Route;
 use crate::failure::Failure;
 use crate::gemini;
 use crate::headers;
+use crate::health::Failed;
 use crate::limits::ActiveRequest;
 use crate::session_key;
 use crate::sessions::SessionSlot;
@@ -198,17 +199,16 @@ async fn read_and_run(
             return;
         }
         let read = read();
-        // The receiver is gone if the request was held too long.
-        let send = |outcome| drop(sender.send(outcome));
         if let Ok(RequestKind::Turn(request)) = &read {
             let request = Arc::clone(noted.get_or_init(|| Arc::clone(request)));
             let slot = slot(&own, &settings, &request);
             if let Ok(cell) = Arc::clone(&slot.cell).try_lock_owned() {
-                let report = |result| send(FastPath::Ran(Arc::clone(&request), result));
-                return run_turn_in(&request, &own, cell, report);
+                let report = |result| FastPath::Ran(Arc::clone(&request), result);
+                return run_turn_in(&request, &own, cell, sender, report);
             }
         }
-        send(FastPath::ReadOnly(read));
+        // The receiver is gone if the request was held too long.
+        drop(sender.send(FastPath::ReadOnly(read)));
     };
     shared.work.spawn(work);
     // If the work panics, the sender is dropped without a result.
@@ -238,8 +238,7 @@ fn run_when_free(
     let running = async move {
         let cell = Arc::clone(&slot.cell).lock_owned().await;
         let shared = Arc::clone(&own);
-        // The receiver is gone if the request was held too long.
-        let work = move || run_turn_in(&request, &shared, cell, |result| drop(sender.send(result)));
+        let work = move || run_turn_in(&request, &shared, cell, sender, |result| result);
         own.work.spawn(work);
     };
     shared.work.start(running);
@@ -274,7 +273,7 @@ async fn run_turn(
         let noted = Arc::default();
         let reading = read_and_run(shared, settings, api, incoming, &noted);
         let outcome = timeout_at(until, reading).await.unwrap_or_else(|_| {
-            let failure = held_too_long(settings);
+            let failure = held_too_long(shared, settings);
             match noted.get() {
                 Some(request) => FastPath::Ran(Arc::clone(request), Err(failure)),
                 None => FastPath::ReadOnly(Err(failure)),
@@ -288,7 +287,7 @@ async fn run_turn(
                 let result = match timeout_at(until, receiver).await {
                     Ok(Ok(result)) => result,
                     Ok(Err(error)) => Err(Failure::new("panic", error)),
-                    Err(_) => Err(held_too_long(settings)),
+                    Err(_) => Err(held_too_long(shared, settings)),
                 };
                 (request, result)
             }
@@ -318,7 +317,10 @@ pub(crate) async fn answer(
     }
     let began = Instant::now();
     let until = began + settings.max_hold;
-    let (request, result) = match run_turn(&shared, &settings, api, &incoming, until).await {
+    let ran = run_turn(&shared, &settings, api, &incoming, until).await;
+    let held = began.elapsed();
+    shared.metrics.observe("hold_seconds", "", held);
+    let (request, result) = match ran {
         Ok(ran) => ran,
         Err(NoTurn::PassThrough(pass_through)) => {
             let body = match pass_through.as_turn {
@@ -344,8 +346,6 @@ pub(crate) async fn answer(
         }
     };
     let slot = slot(&shared, &settings, &request);
-    let held = began.elapsed();
-    shared.metrics.observe("hold_seconds", "", held);
     let result = match result {
         Ok(result) => result,
         Err(failure) => {
@@ -385,8 +385,14 @@ pub(crate) async fn answer(
         settings,
     };
     let follows = request.follows().map(str::to_owned);
+    let (own, not_stored) = (Arc::clone(&request), result.not_stored.clone());
     let answer = managed(exchange, slot, request, (result, held), incoming.active).await;
-    let mut answer = with_status(answer, &session, fallback.as_ref());
+    // The turn is stored while the provider answers. If that takes longer, the one before it counts.
+    let not_stored = own.not_stored.get().unwrap_or(&not_stored);
+    let not_stored = not_stored
+        .as_deref()
+        .map(|why| UnmanagedReason::new(Status::Managed, "record", why));
+    let mut answer = with_status(answer, &session, fallback.as_ref().or(not_stored.as_ref()));
     if let Some(follows) = follows {
         headers::set(answer.headers_mut(), headers::FOLLOWS, &follows);
     }
@@ -426,12 +432,8 @@ async fn shortened(
 }
 
 /// Adds the status and session headers, unless the answer has them already. Also used for the
-/// gateway's own errors.
-fn with_status(
-    mut answer: Response,
-    session: &str,
-    fallback: Option<&UnmanagedReason>,
-) -> Response {
+/// gateway's own errors. `why` says what is wrong with a turn that was managed all the same.
+fn with_status(mut answer: Response, session: &str, why: Option<&UnmanagedReason>) -> Response {
     let own = answer.headers_mut();
     let is_managed = match own.get(headers::STATUS) {
         None => {
@@ -441,13 +443,17 @@ fn with_status(
         }
         Some(status) => status == Status::Managed.name(),
     };
-    if let Some(why) = fallback.filter(|_| is_managed) {
+    if let Some(why) = why.filter(|_| is_managed) {
         why.set_headers(&mut answer);
     }
     answer
 }
 
-fn held_too_long(settings: &Settings) -> Failure {
+/// Why a turn did not end in time. If the database does not answer, that is the reason.
+fn held_too_long(shared: &Shared, settings: &Settings) -> Failure {
+    if let Some(outage) = shared.host.record().outage() {
+        return Failure::new("record", outage);
+    }
     let most = settings.max_hold.as_millis();
     Failure::new(
         "held_too_long",
@@ -528,7 +534,7 @@ async fn observed(
     let read = match timeout(settings.max_hold, read).await {
         Ok(Ok(read)) => read,
         Ok(Err(error)) => Err(Failure::new("panic", error)),
-        Err(_) => Err(held_too_long(&settings)),
+        Err(_) => Err(held_too_long(&shared, &settings)),
     };
     let (why, session) = match read {
         Ok(RequestKind::Turn(request)) => {
@@ -589,17 +595,18 @@ async fn fail_open(
     shared
         .metrics
         .add("failed_open_total", &format!("reason=\"{reason}\""), 1.0);
-    let part = match reason {
-        "record" => Some("store"),
-        "engine" | "engine_not_open" | "panic" => Some("engine"),
+    let id = request.as_ref().map_or("", |request| &*request.spec.id);
+    let failed = match reason {
+        // It fails for all sessions, and works again with the next success of any.
+        "record" => Some((("", Failed::Record), "store")),
+        "storage" => Some(((id, Failed::Engine), "store")),
+        "engine" | "engine_not_open" | "panic" => Some(((id, Failed::Engine), "engine")),
         // Other reasons are no fault of the engine or the store.
         _ => None,
     };
-    if let Some(part) = part {
-        let session = request.as_ref().map_or("", |request| &request.spec.id);
-        shared
-            .health
-            .failed(&shared.metrics, session, part, &failure.detail);
+    if let Some((what, part)) = failed {
+        let detail = &failure.detail;
+        shared.health.failed(&shared.metrics, what, part, detail);
     }
     // The session may have compacted for a long time already. Then the client's full history would
     // be refused by the provider.

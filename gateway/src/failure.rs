@@ -4,7 +4,7 @@
 //! the metrics and a text for people, because the request is passed on unchanged and the error
 //! would otherwise be lost.
 
-use contexture::session::SessionError;
+use contexture::session::{RecordError, SessionError};
 
 /// Why a request could not be managed. It is then passed on unchanged, and the answer's headers and
 /// the metrics say why.
@@ -28,7 +28,9 @@ impl Failure {
 impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {
         let reason = match error {
-            SessionError::InUse(_) => "session_in_use",
+            _ if error.is_storage() => "storage",
+            SessionError::InUse(RecordError::InUse { .. }) => "session_in_use",
+            SessionError::InUse(_) | SessionError::Record(_) => "record",
             SessionError::Format(_) => "format",
             SessionError::Open(_) => "engine_not_open",
             _ => "engine",

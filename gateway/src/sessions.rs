@@ -290,6 +290,11 @@ impl SessionCell {
         }))
     }
 
+    /// Why what was said in the session is not stored, see [`Session::not_stored`].
+    pub(crate) fn not_stored(&self) -> Option<&str> {
+        self.open.as_ref()?.session.not_stored()
+    }
+
     /// Releases the session for other processes, after writing what it has ingested, and `changes`
     /// of the record with it. Blocks.
     ///

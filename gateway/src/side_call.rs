@@ -138,7 +138,7 @@ const INSTRUCTIONS: &[(Purpose, &str)] = &[
 const JOBS: &[&str] = &["you are", "your task", "your job", "your role"];
 
 /// Word stems of the job to summarise, and of what is summarised, in lower case.
-const SUMMARISES: &[&str] = &["summar", "distill", "condens", "compact"];
+const SUMMARISES: &[&str] = &["summari", "distill", "condens", "compact"];
 const SUMMARISED: &[&str] = &[
     "conversation", "chat", "context", "session", "history", "transcript", "dialog",
 ];

@@ -43,7 +43,7 @@ impl Serving {
     fn without_room(home: &Home, blocks: u32) -> Self {
         let serve = home.contexture(&["serve", "--listen", "127.0.0.1:0"]);
         let mut shell = Command::new("sh");
-        let script = format!("trap '' XFSZ; ulimit -f {blocks} && exec \"$0\" \"$@\"");
+        let script = format!("trap '' XFSZ; ulimit -S -f {blocks} && exec \"$0\" \"$@\"");
         shell.args(["-c", &script]).arg(serve.get_program());
         shell.args(serve.get_args()).current_dir(home.path());
         shell.env("CONTEXTURE_HOME", home.path());
@@ -426,6 +426,99 @@ async fn a_full_disk_costs_no_answer_and_no_session() {
         assert_sound(&home);
         if engine == "lcm" {
             assert_whole(&home, "s", &asked);
+        }
+    }
+}
+
+/// The gateway goes on meanwhile. As long as something is not stored, the answers and the health check say so.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_full_disk_did_not_take_is_stored_once_there_is_room() {
+    for engine in ["compressor", "lcm", "two-layer"] {
+        let (provider, home) = (Simulator::start(), Home::new());
+        let config = format!("context: {{engine: {engine}}}\ntranscript: {{mode: full}}\n");
+        before(&provider, &home, &config, "");
+        // The turn is stored meanwhile.
+        let wait = Duration::from_millis(100);
+        provider.answer_with(move |_| Answer::text("Yes.").headers_after(wait));
+        let mut serving = Serving::without_room(&home, 1_000_000);
+        let id = serving.child.id().to_string();
+        let limit_files = |most: &str| {
+            let mut limit = Command::new("prlimit");
+            limit.args(["--pid", &id, &format!("--fsize={most}:")]);
+            assert!(limit.status().unwrap().success());
+        };
+        let page = async |path: &str| {
+            let page = reqwest::get(format!("{}{path}", serving.base)).await;
+            page.unwrap().text().await.unwrap()
+        };
+        let agent = |session: &&str| Agent::new(Api::Messages, &serving.base, session);
+        let mut agents: Vec<Agent> = ["a", "b", "c"].iter().map(agent).collect();
+        let mut number = 0;
+        // What each answer says is wrong.
+        let mut go_on = async |agents: &mut Vec<Agent>| {
+            number += 1;
+            let mut reasons = Vec::new();
+            for agent in agents {
+                agent.user(&format!("Question {number}."));
+                let said = agent.go_on().await;
+                assert_eq!(said.text, "Yes.", "{engine}");
+                assert_eq!(said.header("x-contexture-status"), "managed", "{engine}");
+                reasons.push(said.header("x-contexture-reason").to_owned());
+            }
+            reasons
+        };
+        go_on(&mut agents).await;
+        assert_eq!(go_on(&mut agents).await, [""; 3], "{engine}");
+        limit_files("4096");
+        // A session may begin now. The store of lcm is one more that it needs.
+        if engine != "lcm" {
+            agents.push(agent(&"d"));
+        }
+        for _ in 0..3 {
+            for reason in go_on(&mut agents).await {
+                assert!(
+                    reason.contains("goes on in memory until"),
+                    "{engine}: {reason}"
+                );
+            }
+        }
+        let health = page("/healthz").await;
+        let count = format!("{} sessions handled", agents.len());
+        assert!(health.contains(&count), "{engine}: {health}");
+        let metrics = page("/metrics").await;
+        let failures = "contexture_engine_failures_total{part=";
+        assert!(
+            metrics.contains(&format!("{failures}\"store\"}}")),
+            "{engine}: {metrics}"
+        );
+        assert!(
+            !metrics.contains(&format!("{failures}\"engine\"}}")),
+            "{engine}: {metrics}"
+        );
+        limit_files("unlimited");
+        let until = std::time::Instant::now() + Duration::from_secs(30);
+        while go_on(&mut agents)
+            .await
+            .iter()
+            .any(|reason| !reason.is_empty())
+        {
+            assert!(std::time::Instant::now() < until, "{engine}");
+        }
+        assert_eq!(page("/healthz").await, "ok\n", "{engine}");
+        let log = serving.kill();
+        assert!(log.contains("is stored again"), "{engine}: {log}");
+        assert!(!log.contains("in quarantine"), "{engine}: {log}");
+        nothing_was_refused(&provider, engine);
+        for (agent, session) in agents.iter().zip(["a", "b", "c", "d"]) {
+            let users = agent
+                .history
+                .iter()
+                .filter(|message| message["role"] == "user");
+            let asked: Vec<String> = (users.map(|said| said["content"].as_str()))
+                .map(|said| said.unwrap().to_owned())
+                .collect();
+            assert_whole(&home, session, &asked);
         }
     }
 }

@@ -130,7 +130,7 @@ pub mod formats {
         BodyEdits, BodyParts, Call, Conversation, Converted, Format, FormatError, Media, MediaKind,
         Message, PlanEntry, RecordedUsage, RenderPlan, SplitBody, WireBody, WrittenBody,
         is_compaction_item, item_lines, parse_json, parse_messages, read, read_bytes, render_all,
-        sealed_summary, split, tool_list,
+        reported_usage, sealed_summary, split, tool_list,
     };
 }
 

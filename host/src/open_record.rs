@@ -9,6 +9,8 @@
 //! would then seem to be gone.
 
 use std::sync::Arc;
+#[cfg(feature = "postgres")]
+use std::time::Duration;
 
 use contexture_config::{Loaded, TranscriptStore};
 use contexture_transcript::{Record, RecordError};
@@ -69,8 +71,13 @@ pub fn postgres_options(
     let url = std::env::var(&settings.url_env).map_err(|_| RecordError::NoUrl {
         variable: settings.url_env.clone(),
     })?;
-    let timeout = std::time::Duration::from_millis(settings.statement_timeout_ms);
-    let options = contexture_transcript::PostgresOptions::new(&url)?
+    let timeout = Duration::from_millis(settings.statement_timeout_ms);
+    let options = contexture_transcript::PostgresOptions::new(&url)?;
+    // A gateway forwards a request that takes longer, so the store must have failed by then.
+    let held = Duration::from_millis(loaded.config.gateway.max_hold_ms);
+    let retry_for = options.retry_for.min(held * 4 / 5);
+    let options = options
+        .retry_for(retry_for)
         .tenant(&settings.tenant)
         .max_connections(settings.max_connections as usize)
         .statement_timeout(timeout)

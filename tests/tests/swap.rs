@@ -230,7 +230,7 @@ fn passthrough_and_fail_leave_the_conversation_as_it_was() {
                 let report = report.expect("a compaction was due");
                 assert_eq!(Some(report.outcome), outcome);
                 assert!(
-                    report.reason.contains("the disk is full, on purpose"),
+                    report.reason.contains("it is broken, on purpose"),
                     "{}",
                     report.reason
                 );

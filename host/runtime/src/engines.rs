@@ -715,6 +715,7 @@ impl Engines {
             supervised,
             busy: Duration::ZERO,
             failures: 0,
+            failed_in_store: false,
             untold: Vec::new(),
             stands_in: None,
         })

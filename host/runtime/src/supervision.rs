@@ -269,6 +269,17 @@ pub enum CallError {
 }
 
 impl CallError {
+    /// Whether the engine's store failed, as on a full disk.
+    pub fn is_storage(&self) -> bool {
+        matches!(
+            self,
+            Self::Failed {
+                error: EngineError::Storage(_),
+                ..
+            }
+        )
+    }
+
     /// Whether the engine is to blame. It is not if it rejected the arguments of a tool call, if it
     /// stopped a tool when it was told to, or if it was not called.
     pub(crate) fn is_fault(&self) -> bool {
@@ -672,6 +683,7 @@ impl Supervisor {
             _ if missed.is_some_and(|(kind, _)| kind == Deadline::Tool) => Verdict::Nothing,
             _ if missed.is_some() => Verdict::Slow,
             EngineError::Cancelled if state.cancel.load(Ordering::Acquire) => Verdict::Nothing,
+            EngineError::Storage(_) => Verdict::Storage,
             _ => Verdict::Failed,
         };
         let error = match (shown(error), missed) {

@@ -22,7 +22,7 @@ use contexture_transcript::{IdMap, Ids, KeptChange, RecordError};
 
 use super::engine_transcript::EngineTranscript;
 use super::held::HeldState;
-use super::history::History;
+use super::history::{self, History};
 use super::meter::Meter;
 use super::options::ConfiguredAgent;
 use super::preamble::Preamble;
@@ -134,19 +134,32 @@ impl ConversationState {
         }
     }
 
-    /// Writes what changed to the record. If that fails, the session adds a warning and continues
-    /// in memory.
+    /// Writes what changed to the record. If that fails, the session adds a warning, continues in
+    /// memory, and the next call tries again.
     pub(crate) fn save(&mut self) {
         self.save_with(&mut Vec::new());
     }
 
-    /// Like [`save`](Self::save), with `changes` of texts in the same transaction. They stay in the
-    /// list if nothing is written.
+    /// Like [`save`](Self::save), with `changes` of texts in the same transaction. Those that were
+    /// not made stay in the list.
     pub(crate) fn save_with(&mut self, changes: &mut Vec<KeptChange<'_>>) {
         self.keep_artifacts();
         self.history.usage = self.meter.usage_memory();
-        if let Some(lost) = self.history.save(self.window.next_id(), changes) {
-            self.warnings.add(lost);
+        let saved = self.history.save(self.window.next_id(), changes);
+        let not_stored = &mut self.history.not_stored;
+        match saved.map_err(|error| history::without_record(&error)) {
+            Err(why) => {
+                // It is warned of once, however often it is tried.
+                if not_stored.as_ref() != Some(&why) {
+                    self.warnings.add(&*why);
+                }
+                *not_stored = Some(why);
+            }
+            Ok(()) if self.history.is_confirmed() && self.history.not_stored.take().is_some() => {
+                self.warnings
+                    .log_end("everything that was said is stored again");
+            }
+            Ok(()) => {}
         }
     }
 

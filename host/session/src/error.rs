@@ -64,3 +64,13 @@ pub enum SessionError {
     #[error("there is no turn that the answer belongs to: call `turn` first")]
     NoTurn,
 }
+
+impl SessionError {
+    /// Whether the cause is the store of the engine, as on a full disk.
+    pub fn is_storage(&self) -> bool {
+        match self {
+            Self::Open(OpenError::Call(error)) | Self::Call(error) => error.is_storage(),
+            _ => false,
+        }
+    }
+}

@@ -27,9 +27,12 @@ use super::window_entry::WindowEntry;
 /// The ids, hashes and positions that make up a session's knowledge of its conversation.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// The session's row in the record. None if there is no record, or if a failed write ended the
-    /// use of it.
+    /// The session's row in the record. None if there is no record, or if it can never be written
+    /// again.
     stored: Option<StoredSession>,
+    /// Why something that was said is not stored, for the user. None if all of it is, or if there is
+    /// no record.
+    pub(super) not_stored: Option<String>,
     /// The conversation as it stands, in the order of the conversation.
     branch: Vec<Known>,
     /// Every message that the engine is to be shown, earlier forms included, in the order of
@@ -558,17 +561,36 @@ impl History {
         self.stored.as_ref().is_some_and(StoredSession::is_in_file)
     }
 
-    /// Writes what changed in one transaction. If that fails, the session is no longer stored, and
-    /// the warning for the user is returned.
+    /// Whether the file has everything that was saved.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.is_stored()
+            && self
+                .stored
+                .as_ref()
+                .is_some_and(StoredSession::is_confirmed)
+    }
+
+    /// Writes what changed in one transaction, and before it what could not be written earlier.
     ///
-    /// `changes` of texts become part of the transaction. They stay in the list if none is made.
+    /// `changes` of texts become part of the transaction. Those that were not made stay in the list.
+    ///
+    /// # Errors
+    /// The store cannot be written. If that [may pass](RecordError::may_pass), a later call writes it.
+    /// Otherwise the session is no longer stored.
     pub(super) fn save(
         &mut self,
         next_id: u64,
         changes: &mut Vec<KeptChange<'_>>,
-    ) -> Option<String> {
+    ) -> Result<(), RecordError> {
+        // The engine of a session is stored with its first message. Otherwise a request that was given
+        // up would leave a session behind that has its name and nothing else.
+        if self.log.is_empty() && !self.has_more_to_save() {
+            return Ok(());
+        }
         let unsaved = std::mem::take(&mut self.unsaved);
-        let stored = self.stored.as_ref()?;
+        let Some(stored) = &self.stored else {
+            return Ok(());
+        };
         let change = SessionChange {
             next_id,
             pauses: self.pauses,
@@ -589,24 +611,25 @@ impl History {
             in_force: unsaved.in_force.then_some(self.in_force.as_ref()),
             cursor: (unsaved.cursor).then_some((self.cursor, self.pending_cut)),
         };
-        if change.is_empty() {
-            return None;
+        if change.is_empty() && stored.is_confirmed() {
+            return Ok(());
         }
-        let changes = match stored.is_in_file() {
-            true => std::mem::take(changes),
-            // The record that they are meant for is another one.
-            false => Vec::new(),
+        let saved = match stored.is_in_file() {
+            true => stored.save(&change, changes),
+            // The record that the changes are meant for is another one.
+            false => stored.save(&change, &mut Vec::new()),
         };
-        let error = stored.save(&change, changes).err()?;
-        // A full or broken disk rarely recovers by itself. Trying again would delay every turn.
-        self.stored = None;
-        Some(without_record(&error))
+        if saved.as_ref().is_err_and(|error| !error.may_pass()) {
+            self.stored = None;
+        }
+        saved
     }
 
     /// Forgets the conversation and what the host wrote for it. The counters of the session stay.
     pub(super) fn forget(&mut self) {
         *self = Self {
             stored: self.stored.take(),
+            not_stored: self.not_stored.take(),
             pauses: self.pauses,
             compactions: self.compactions,
             keeps_texts: self.keeps_texts,
@@ -618,5 +641,9 @@ impl History {
 
 /// The warning for the user if the record cannot be used.
 pub(super) fn without_record(error: &RecordError) -> String {
-    format!("this session goes on in memory and will not survive a restart whole: {error}")
+    let until = match error.may_pass() {
+        true => "until it can be stored",
+        false => "and will not survive a restart whole",
+    };
+    format!("this session goes on in memory {until}: {error}")
 }

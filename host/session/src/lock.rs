@@ -21,6 +21,8 @@ pub(crate) struct SessionLock {
     /// used the session since. The inner option is `None` if the token could not be written.
     released: Option<Option<Token>>,
     hold: Option<Hold>,
+    /// Whether the session could not be read, for a reason that may pass.
+    is_unread: bool,
 }
 
 /// What the record has of a session, or why it cannot be used.
@@ -42,6 +44,7 @@ impl SessionLock {
             record: record.cloned(),
             released: None,
             hold: None,
+            is_unread: false,
         };
         let loaded = match record.map(|record| (record, record.hold(session, wait))) {
             None => None,
@@ -54,12 +57,8 @@ impl SessionLock {
             }
             Some((_, Err(error))) => Some(Err(error)),
         };
+        lock.is_unread = matches!(&loaded, Some(Err(error)) if error.may_pass());
         Ok((lock, loaded))
-    }
-
-    /// Whether the session has a record.
-    pub(crate) fn has_record(&self) -> bool {
-        self.record.is_some()
     }
 
     /// Releases the lock, so that others can open the session.
@@ -75,12 +74,17 @@ impl SessionLock {
     }
 
     /// Locks a released session again. If it is open elsewhere, this waits for at most `wait`.
-    /// Returns `false` if somebody else has used it in the meantime. A session that was not released
-    /// returns `true`.
+    /// Returns `false` if somebody else has used it in the meantime, or if it can be read for the
+    /// first time. A session that was not released returns `true`.
     ///
     /// # Errors
     /// The session is still open elsewhere after the wait, or its lock cannot be used.
     pub(crate) fn reacquire(&mut self, wait: Duration) -> Result<bool, SessionError> {
+        if self.is_unread && self.hold.is_none() {
+            let (lock, loaded) = Self::take(self.record.as_ref(), &self.session, wait)?;
+            *self = lock;
+            return Ok(matches!(loaded, Some(Err(_))));
+        }
         let (Some(token), Some(record)) = (&self.released, &self.record) else {
             return Ok(true);
         };

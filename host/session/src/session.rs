@@ -93,12 +93,13 @@ impl Session {
         let agent = configured(agent, config, &warnings);
         let read_only = options.read_only.as_ref().filter(|_| record.is_none());
         let (lock, loaded) = SessionLock::take(record, id, options.wait)?;
-        let saved = match loaded {
+        let (saved, not_stored) = match loaded {
             Some(Err(error)) => {
-                warnings.add(history::without_record(&error));
-                None
+                let why = history::without_record(&error);
+                warnings.add(&*why);
+                (None, Some(why))
             }
-            loaded => loaded.and_then(Result::ok),
+            loaded => (loaded.and_then(Result::ok), None),
         };
         if let Some(record) = record
             && config.prompt_caching.cache_ttl == CacheTtl::Auto
@@ -114,6 +115,7 @@ impl Session {
         let mut history = saved.map_or_else(History::default, |(stored, saved)| {
             History::of(stored, saved)
         });
+        history.not_stored = not_stored;
         let compaction = match read_only {
             Some(record) => stored_compaction(record, id, options.engine.as_deref())?,
             None => history.current_compaction(),
@@ -227,11 +229,11 @@ impl Session {
         self.engine().failures()
     }
 
-    /// Whether the session is written to its record. False if the record was lost, as with a full
-    /// disk or a damaged file, and the session continues in memory. True if the session was opened
-    /// without a record.
-    pub fn is_recorded(&self) -> bool {
-        !self.lock.has_record() || self.current.history.is_stored()
+    /// Why the last save did not reach the session's record, as with a full disk or a damaged file.
+    /// The session then continues in memory. None if it did, or if the session was opened without a
+    /// record.
+    pub fn not_stored(&self) -> Option<&str> {
+        self.current.history.not_stored.as_deref()
     }
 
     /// The total time spent in calls of the engine, including calls of the fallback.
@@ -294,8 +296,9 @@ impl Session {
     }
 
     /// Locks a released session again. If it is open elsewhere, this waits for at most `wait`.
-    /// Returns `false` if somebody else has used it in the meantime: drop this value then, and open
-    /// the session again. A session that was not released returns `true`.
+    /// Returns `false` if this value is out of date: drop it then, and open the session again.
+    /// Somebody else has used the session in the meantime, or its record could not be read when it
+    /// was opened, and now can. A session that was not released returns `true`.
     ///
     /// # Errors
     /// The session is still open elsewhere after the wait, or its lock cannot be used.

@@ -35,6 +35,11 @@ impl Warnings {
         }
     }
 
+    /// Logs that what was warned of is over. The user need not see that.
+    pub(crate) fn log_end(&self, what: &str) {
+        tracing::info!(session = %self.session, "{what}");
+    }
+
     /// Returns the warnings since the last call, and clears them.
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut *lock(&self.list))

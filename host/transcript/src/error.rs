@@ -241,6 +241,33 @@ impl RecordError {
         }
     }
 
+    /// Whether a write that failed with this error may succeed later as it is, as on a disk that was
+    /// full. False if only a repair, another program or opening the session again helps.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Sqlite { cause, .. } => {
+                let code = cause.sqlite_error().map(|error| error.extended_code);
+                // The foreign keys refuse the rows of a session that was deleted.
+                let is_deleted = code == Some(rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY);
+                !self.is_damage() && !is_deleted
+            }
+            Self::Directory { .. }
+            | Self::InUse { .. }
+            | Self::Open { .. }
+            | Self::Lock { .. }
+            | Self::Io { .. }
+            | Self::Write { .. }
+            | Self::Server { .. } => true,
+            Self::TooNew { .. }
+            | Self::Gone { .. }
+            | Self::NoUrl { .. }
+            | Self::NoPostgres
+            | Self::Schema { .. }
+            | Self::TakenOver { .. }
+            | Self::Damaged { .. } => false,
+        }
+    }
+
     /// Wraps an error of SQLite about this file. SQLite reports a file that the operating system
     /// cannot read as damaged, so the file is read once to tell the two apart.
     pub(crate) fn of(path: &Path, source: rusqlite::Error) -> Self {

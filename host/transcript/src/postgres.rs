@@ -192,6 +192,10 @@ pub(crate) fn migrate(options: &PostgresOptions) -> Result<i64, RecordError> {
 }
 
 impl Store for PostgresStore {
+    fn outage(&self) -> Option<RecordError> {
+        self.database.outage()
+    }
+
     fn damaged(&self, what: String) -> RecordError {
         RecordError::Server {
             server: self.name().to_owned(),
@@ -240,8 +244,8 @@ impl Store for PostgresStore {
     fn commit(
         &self,
         key: &SessionKey,
-        commit: Commit,
-        changes: Vec<KeptChange<'_>>,
+        commit: &Arc<Commit>,
+        changes: &mut Vec<KeptChange<'_>>,
     ) -> Result<(), RecordError> {
         self.change_kept(changes)?;
         let taken_over = || RecordError::TakenOver {
@@ -254,7 +258,7 @@ impl Store for PostgresStore {
             fence.load(Ordering::Acquire),
             key.commits.load(Ordering::Acquire),
         );
-        let commit = Arc::new(commit);
+        let commit = Arc::clone(commit);
         self.of(&key.session, move |mut client, key| {
             let commit = Arc::clone(&commit);
             Box::pin(async move {
@@ -595,25 +599,26 @@ impl Store for PostgresStore {
         self.keep_unless_changed(session, texts, None).map(drop)
     }
 
-    fn change_kept(&self, changes: Vec<KeptChange<'_>>) -> Result<(), RecordError> {
-        for KeptChange {
+    fn change_kept(&self, changes: &mut Vec<KeptChange<'_>>) -> Result<(), RecordError> {
+        while let Some(KeptChange {
             session,
             name,
-            mut change,
-        } in changes
+            change,
+        }) = changes.first_mut()
         {
             loop {
-                let text = self.kept_as(&name, Some(&session))?.pop();
+                let text = self.kept_as(name, Some(session))?.pop();
                 let before = text.map(|(_, text)| text);
                 let texts = change(before.clone());
                 let replaced = Replaced {
                     name: name.clone(),
                     text: before,
                 };
-                if texts.is_empty() || self.keep_unless_changed(&session, texts, Some(replaced))? {
+                if texts.is_empty() || self.keep_unless_changed(session, texts, Some(replaced))? {
                     break;
                 }
             }
+            changes.remove(0);
         }
         Ok(())
     }

@@ -227,6 +227,12 @@ impl Record {
         &self.path
     }
 
+    /// Why the database does not answer at present. None if it does, and for a file. It is known from
+    /// the calls that other threads made last, so this does not wait.
+    pub fn outage(&self) -> Option<RecordError> {
+        self.store.outage()
+    }
+
     /// Locks a session. If it is open elsewhere, this waits for at most `wait`. The session stays
     /// locked until the [`Hold`] is dropped.
     ///

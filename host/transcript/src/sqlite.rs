@@ -228,7 +228,11 @@ impl SqliteStore {
             work(&connection)?;
             transaction.commit()
         };
-        run().map_err(|error| RecordError::of(&self.path, error))?;
+        run().map_err(|error| {
+            // The table may have been made in this transaction.
+            self.has_kept.store(false, Ordering::Relaxed);
+            RecordError::of(&self.path, error)
+        })?;
         drop(connection);
         if !self.is_in_memory() {
             self.checkpoints.note_write(&self.path, &self.connection);
@@ -249,24 +253,25 @@ impl SqliteStore {
         Ok(found.is_some())
     }
 
-    /// Makes changes of embedders' texts within a transaction.
+    /// Makes changes of embedders' texts within a transaction. They stay in the list, because the
+    /// transaction may fail.
     fn make_changes(
         &self,
         transaction: &Connection,
-        changes: Vec<KeptChange<'_>>,
+        changes: &mut [KeptChange<'_>],
     ) -> rusqlite::Result<()> {
         for KeptChange {
             session,
             name,
-            mut change,
+            change,
         } in changes
         {
             self.make_kept(transaction)?;
             let text = transaction
                 .prepare_cached("SELECT value FROM kept WHERE session = ?1 AND name = ?2")?
-                .query_row([&session, &name], |row| row.get(0))
+                .query_row([&*session, &*name], |row| row.get(0))
                 .optional()?;
-            write_kept(transaction, &session, &change(text))?;
+            write_kept(transaction, session, &change(text))?;
         }
         Ok(())
     }
@@ -334,13 +339,14 @@ impl Store for SqliteStore {
     fn commit(
         &self,
         key: &SessionKey,
-        commit: Commit,
-        changes: Vec<KeptChange<'_>>,
+        commit: &Arc<Commit>,
+        changes: &mut Vec<KeptChange<'_>>,
     ) -> Result<(), RecordError> {
         self.write(|transaction| {
-            write_commit(transaction, key.row, &commit)?;
+            write_commit(transaction, key.row, commit)?;
             self.make_changes(transaction, changes)
         })?;
+        changes.clear();
         // Writes into a removed file succeed and are lost, so the removal must be reported.
         match self.is_in_memory() || self.path.exists() {
             true => Ok(()),
@@ -548,8 +554,10 @@ impl Store for SqliteStore {
         })
     }
 
-    fn change_kept(&self, changes: Vec<KeptChange<'_>>) -> Result<(), RecordError> {
-        self.write(|transaction| self.make_changes(transaction, changes))
+    fn change_kept(&self, changes: &mut Vec<KeptChange<'_>>) -> Result<(), RecordError> {
+        self.write(|transaction| self.make_changes(transaction, changes))?;
+        changes.clear();
+        Ok(())
     }
 
     fn kept(&self, session: &str) -> Result<Vec<(String, String)>, RecordError> {

@@ -10,6 +10,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use contexture_engine_api::MessageId;
@@ -24,6 +25,11 @@ pub(crate) trait Store: std::fmt::Debug + Send + Sync {
     /// Whether the store is lost with the process.
     fn is_in_memory(&self) -> bool {
         false
+    }
+
+    /// Why the store does not answer at present, if it is a server. None if it answers.
+    fn outage(&self) -> Option<RecordError> {
+        None
     }
 
     /// The error for a stored value that makes no sense. `what` says which one, and the backend
@@ -46,14 +52,17 @@ pub(crate) trait Store: std::fmt::Debug + Send + Sync {
     /// Writes what changed in one transaction. Nothing is written if the session was deleted, or if
     /// the lock under which it was opened has been taken over.
     ///
+    /// If it fails, the same commit can be made again. It is then written once, also if the answer to
+    /// the first attempt was lost.
+    ///
     /// `changes` of embedders' texts are part of the transaction in a file, which costs less than one
     /// for each of them. In a database they are made before, so that a session that is there also has
-    /// the texts with which an embedder finds it.
+    /// the texts with which an embedder finds it. Those that were made leave the list.
     fn commit(
         &self,
         key: &SessionKey,
-        commit: Commit,
-        changes: Vec<KeptChange<'_>>,
+        commit: &Arc<Commit>,
+        changes: &mut Vec<KeptChange<'_>>,
     ) -> Result<(), RecordError>;
 
     /// Whether [`commit`](Self::commit) makes `changes` in its own transaction.
@@ -121,7 +130,8 @@ pub(crate) trait Store: std::fmt::Debug + Send + Sync {
 
     /// Makes changes of embedders' texts, one after the other. Between the read and the write of a
     /// change nobody else changes the text that it depends on.
-    fn change_kept(&self, changes: Vec<KeptChange<'_>>) -> Result<(), RecordError>;
+    /// Those that were made leave the list.
+    fn change_kept(&self, changes: &mut Vec<KeptChange<'_>>) -> Result<(), RecordError>;
 
     /// The texts of embedders that are stored with a session, as pairs of name and text, by name.
     fn kept(&self, session: &str) -> Result<Vec<(String, String)>, RecordError>;
@@ -168,7 +178,7 @@ pub(crate) struct SessionKey {
     pub(crate) row: i64,
     /// The number of the lease under which the session was opened, for a backend with leases.
     #[cfg(feature = "postgres")]
-    pub(crate) fence: Option<std::sync::Arc<std::sync::atomic::AtomicI64>>,
+    pub(crate) fence: Option<Arc<std::sync::atomic::AtomicI64>>,
     /// The number of commits so far, for a backend that may lose the answer to a commit.
     #[cfg(feature = "postgres")]
     pub(crate) commits: std::sync::atomic::AtomicI64,

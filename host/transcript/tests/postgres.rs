@@ -9,6 +9,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use contexture_engine_api::TranscriptRange;
 use contexture_transcript::{PostgresOptions, Record, RecordError};
@@ -376,6 +377,65 @@ fn a_commit_whose_answer_is_lost_is_made_once() {
     assert_eq!(texts_of(&record, "s"), said);
     drop(writer.hold.take());
     assert_eq!(Writer::open(&record, "s").saved.log.len(), said.len());
+}
+
+/// The next save does not know whether the failed one was made. It may not be taken for it, and may not repeat it.
+#[test]
+fn a_commit_whose_answer_is_lost_for_good_is_made_once_and_so_is_the_next_one() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    Record::migrate(&PostgresOptions::new(&server.url()).unwrap()).unwrap();
+    let between = CutsAnswers::before(server.address());
+    let url = server
+        .url()
+        .replace(&server.address().to_string(), &between.address.to_string());
+    let options = PostgresOptions::new(&url).unwrap();
+    let record = Record::open_postgres(&options.retry_for(Duration::ZERO)).unwrap();
+    let mut writer = Writer::open(&record, "s");
+    let said = ["one", "two", "three", "four", "five"];
+    for text in said {
+        between.cuts.store(1, Ordering::SeqCst);
+        let mut saved = writer.say(&[text], true, Extra::default());
+        if saved.is_ok() {
+            // It was not tried in the pause after the last failure.
+            saved = writer.save_again();
+        }
+        assert!(saved.is_err(), "{text}");
+    }
+    between.cuts.store(0, Ordering::SeqCst);
+    // The connection may still have to be noticed as dead.
+    let saved = (0..3).any(|_| writer.save_again().is_ok());
+    assert!(saved);
+    assert_eq!(texts_of(&record, "s"), said);
+    assert_eq!(record.problems().unwrap(), [""; 0]);
+}
+
+/// Whoever has a deadline of its own learns why nothing is answered, and nobody waits for a server that is known to be
+/// away.
+#[test]
+fn a_server_that_is_away_is_known_until_it_answers() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let options = PostgresOptions::new(&server.url()).unwrap();
+    Record::migrate(&options).unwrap();
+    let options = options.retry_for(Duration::from_millis(300));
+    let record = Record::open_postgres(&options).unwrap();
+    assert!(record.outage().is_none());
+    server.crash();
+    let began = std::time::Instant::now();
+    record.kept("s").unwrap_err();
+    assert!(began.elapsed() >= Duration::from_millis(200));
+    let outage = record.outage().unwrap().to_string();
+    assert!(outage.contains("postgres://127.0.0.1:"), "{outage}");
+    std::thread::sleep(Duration::from_millis(300));
+    let began = std::time::Instant::now();
+    record.kept("s").unwrap_err();
+    assert!(began.elapsed() < Duration::from_millis(200));
+    server.start_again();
+    record.kept("s").unwrap();
+    assert!(record.outage().is_none());
 }
 
 #[test]

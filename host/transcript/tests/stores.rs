@@ -13,7 +13,7 @@ use contexture_transcript::{
     SavedWindow, StoredSession,
 };
 use support::conversation::{Extra, WAIT, Writer};
-use support::place::Place;
+use support::place::{Database, Place};
 
 fn artifact(name: &str, text: Option<&str>) -> NewArtifact {
     NewArtifact {
@@ -550,4 +550,94 @@ fn sessions_are_copied_whole_from_one_kind_of_store_to_the_other_and_back() {
     // It can be opened and goes on.
     let mut writer = Writer::open(&to, "s");
     writer.say(&["five"], true, Extra::default()).unwrap();
+}
+
+/// Whichever statement of a save fails, with whatever error, and how often: once a save succeeds, everything that was
+/// said is stored once and in order.
+#[test]
+fn what_could_not_be_saved_is_stored_once_by_the_next_save_that_succeeds() {
+    // A full disk, a statement that took too long, a permission, a bug, and three that are tried again.
+    let states = [
+        "53100", "57014", "42501", "XX000", "40001", "57P03", "53300",
+    ];
+    let tables = [
+        "sessions", "messages", "texts", "wire", "artifacts", "written",
+    ];
+    // Its own server, because a broken table is broken for all tests.
+    let postgres = Database::alone().map(|mut database| {
+        database.options = database.options.retry_for(Duration::from_millis(30));
+        Place::Postgres(Box::new(database))
+    });
+    let sqlite = Place::Sqlite(tempfile::tempdir().unwrap());
+    for place in [Some(sqlite), postgres].into_iter().flatten() {
+        let (name, record) = (place.name(), place.open());
+        let mut writer = Writer::open(&record, "s");
+        "e".clone_into(&mut writer.stored.engine);
+        let (mut said, mut failed, mut random) = (Vec::new(), 0, 7_usize);
+        let mut next = |below: usize| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (random >> 33) % below
+        };
+        for round in 0..25 {
+            let (table, state) = (tables[next(tables.len())], states[next(states.len())]);
+            place.break_table(table, state);
+            for turn in 0..=next(3) {
+                // Some of what was said last is edited.
+                let from = said.len() - next(2).min(said.len());
+                said.truncate(from);
+                let texts = [format!("{round} {turn} one"), format!("{round} {turn} two")];
+                let extra = Extra {
+                    artifacts: vec![artifact("a", Some(&texts[0]))],
+                    host_texts: vec![HostText {
+                        identity: u128::from(writer.saved.next_id),
+                        id: MessageId(writer.saved.next_id),
+                        shortens: false,
+                        covers: [MessageId(1)].into_iter().collect(),
+                    }],
+                    cursor: Some(MessageId(writer.saved.next_id)),
+                    changes: vec![KeptChange::new("owner", "s", |before| {
+                        let count = before.map_or(0, |text| text.parse::<u32>().unwrap());
+                        vec![("s".to_owned(), (count + 1).to_string())]
+                    })],
+                    ..Extra::default()
+                };
+                let saved = writer.say_from(from, &[&texts[0], &texts[1]], &[], true, extra);
+                said.extend(texts);
+                if let Err(error) = saved {
+                    failed += 1;
+                    assert!(error.may_pass(), "{name} {table} {state}: {error}");
+                    assert!(!writer.stored.is_confirmed());
+                }
+            }
+            place.mend(table);
+            if next(3) == 0 {
+                writer.save_again().unwrap();
+                let stored = texts_of(&record, &TranscriptRange::page(None));
+                assert_eq!(stored, said, "{name} {round}");
+            }
+        }
+        assert!(failed > 10, "{name}: {failed}");
+        said.push("the end".to_owned());
+        let extra = Extra {
+            artifacts: vec![artifact("a", Some("the end"))],
+            ..Extra::default()
+        };
+        writer.say(&["the end"], true, extra).unwrap();
+        writer.save_again().unwrap();
+        assert_eq!(
+            texts_of(&record, &TranscriptRange::page(None)),
+            said,
+            "{name}"
+        );
+        let stored = record.artifact("s", "e", "a").unwrap();
+        assert_eq!(stored.as_deref(), Some("the end"), "{name}");
+        assert_eq!(record.problems().unwrap(), [""; 0], "{name}");
+        let written = writer.saved;
+        drop(writer.hold.take());
+        let read = Writer::open(&place.open(), "s").saved;
+        assert_eq!((read.log, read.sent), (written.log, written.sent), "{name}");
+        assert_eq!(read.host_texts, written.host_texts, "{name}");
+    }
 }

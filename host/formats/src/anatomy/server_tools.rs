@@ -15,17 +15,17 @@ use crate::json::Raw;
 pub(super) fn continues(parts: Raw<'_>) -> bool {
     let mut called = Vec::new();
     parts.elements().any(|part| match role_of(part) {
-        Some(Part::Call(id)) => {
+        Some(ServerPart::Call(id)) => {
             called.push(id);
             false
         }
-        Some(Part::Of(id)) => !called.contains(&id),
+        Some(ServerPart::Of(id)) => !called.contains(&id),
         None => false,
     })
 }
 
 /// What a part has to do with a tool that the provider runs.
-enum Part<'a> {
+enum ServerPart<'a> {
     /// It calls the tool, with this id.
     Call(Cow<'a, str>),
     /// It is the result of the call with this id, or a call of the client's tools that the code of
@@ -33,22 +33,24 @@ enum Part<'a> {
     Of(Cow<'a, str>),
 }
 
-fn role_of(part: Raw<'_>) -> Option<Part<'_>> {
+fn role_of(part: Raw<'_>) -> Option<ServerPart<'_>> {
     let string = |object: Raw<'_>, key| object.get_string(key).unwrap_or_default().into();
     let Some(kind) = part.get("type").and_then(Raw::string) else {
         // Gemini's parts have no type, and its older ones no ids.
         let found = |keys: &[&str; 2]| Some(string(member(part, keys)?, "id"));
         let call = found(&["executableCode", "executable_code"]);
         let result = || found(&["codeExecutionResult", "code_execution_result"]);
-        return call.map(Part::Call).or_else(|| result().map(Part::Of));
+        return call
+            .map(ServerPart::Call)
+            .or_else(|| result().map(ServerPart::Of));
     };
     match kind.as_ref() {
-        "server_tool_use" | "mcp_tool_use" => Some(Part::Call(string(part, "id"))),
+        "server_tool_use" | "mcp_tool_use" => Some(ServerPart::Call(string(part, "id"))),
         "tool_use" => {
             let id = part.get("caller")?.get_string("tool_id")?;
-            Some(Part::Of(id.into()))
+            Some(ServerPart::Of(id.into()))
         }
-        kind if kind.ends_with("_tool_result") => Some(Part::Of(string(part, "tool_use_id"))),
+        kind if kind.ends_with("_tool_result") => Some(ServerPart::Of(string(part, "tool_use_id"))),
         _ => None,
     }
 }

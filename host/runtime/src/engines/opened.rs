@@ -17,6 +17,8 @@ pub struct Opened {
     pub(super) supervised: Supervised,
     pub(super) busy: Duration,
     pub(super) failures: u64,
+    /// Whether the last of the failures was one of the engine's store.
+    pub(super) failed_in_store: bool,
     /// Usage reported by the provider that the engine has not received yet.
     pub(super) untold: Vec<Usage>,
     /// Why this engine was opened instead of the configured one. `None` if it is the configured
@@ -100,10 +102,16 @@ impl Opened {
         self.failures
     }
 
+    /// Whether the last failure was one of the engine's store, as on a full disk.
+    pub fn failed_in_store(&self) -> bool {
+        self.failed_in_store
+    }
+
     /// Counts a proposal or view that broke the contract as a failure. The session checks these,
     /// because the call itself succeeded.
     pub fn broke_the_contract(&mut self) {
         self.failures += 1;
+        self.failed_in_store = false;
     }
 
     /// Replaces this engine by another instance and keeps adding to the same counters of time and
@@ -141,7 +149,12 @@ impl Opened {
             code(engine)
         });
         self.busy += began.elapsed();
-        self.failures += u64::from(answer.as_ref().is_err_and(CallError::is_fault));
+        if let Err(error) = &answer
+            && error.is_fault()
+        {
+            self.failures += 1;
+            self.failed_in_store = error.is_storage();
+        }
         answer
     }
 }

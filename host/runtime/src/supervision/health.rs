@@ -80,6 +80,9 @@ pub(super) enum Verdict {
     Works,
     /// Nothing: no thread could be started, or the call was stopped by whoever asked for it.
     Nothing,
+    /// The engine's store failed, as on a full disk. It counts as a failed call and as nothing else:
+    /// doing without the engine would only outlast the cause.
+    Storage,
     /// The call missed its deadline and stopped when it was told to. It counts only against this
     /// session, because an unusually long conversation may be the cause.
     Slow,
@@ -252,7 +255,11 @@ impl HealthBook {
                 record.works(session, method);
             }
             // The probe gave no result, so the next call is the probe instead.
-            Verdict::Nothing => {
+            Verdict::Nothing | Verdict::Storage => {
+                if verdict == Verdict::Storage {
+                    record.failed += 1;
+                    record.last_error = error.map(ToString::to_string);
+                }
                 if session != NO_SESSION {
                     record.quarantine.probing = false;
                 }

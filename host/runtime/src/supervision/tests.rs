@@ -54,9 +54,29 @@ fn open_in(
 /// Fails once.
 fn fail(session: &mut Supervised) -> CallError {
     let failed = session.call::<()>("compress", Deadline::Long, |_| {
-        Err(EngineError::Storage("full".into()))
+        Err(EngineError::Other("broken".into()))
     });
     failed.unwrap_err()
+}
+
+/// A full disk is not the engine's fault, and quarantine would outlast it.
+#[test]
+fn failures_of_storage_are_no_reason_for_quarantine() {
+    let supervisor = Supervisor::new(policy());
+    let cancel = Arc::default();
+    for name in ["a", "b", "c"] {
+        let mut session = open_in(&supervisor, name, &cancel).unwrap();
+        for _ in 0..5 {
+            let full = |_: &mut dyn ContextEngine| Err(EngineError::Storage("full".into()));
+            let failed = session.call::<()>("observe", Deadline::Long, full);
+            assert!(failed.unwrap_err().is_storage());
+        }
+        assert_eq!(session.quarantine(), None);
+        session.call("observe", Deadline::Long, |_| Ok(())).unwrap();
+    }
+    let health = supervisor.health();
+    assert_eq!(health[0].state, HealthState::Serving);
+    assert_eq!(health[0].failed, 15);
 }
 
 /// Leaves a thread that returns when the flag is set.

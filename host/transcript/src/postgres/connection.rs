@@ -5,15 +5,17 @@
 //!
 //! A transaction that fails to be serialised and a connection that is lost are tried again for a few
 //! seconds, so a failover of the server costs time and no turn. All work must therefore be safe to
-//! repeat.
+//! repeat. If the server stays away for longer, an [`Outage`] is on, and work fails at once until the
+//! server answers again.
 
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use contexture_base::lock;
 use deadpool_postgres::{
     ClientWrapper, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError,
     RecyclingMethod,
@@ -29,8 +31,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::RecordError;
 
-/// How long work is repeated that fails for a reason that passes, such as a failover. A turn waits
-/// meanwhile. If the failure lasts longer, it is an error, and the session goes on in memory.
+/// How long work is repeated by default that fails for a reason that passes, such as a failover. A
+/// turn waits meanwhile. If the failure lasts longer, it is an error.
 const RETRY_FOR: Duration = Duration::from_secs(8);
 
 /// The first pause before work is repeated. Each is twice as long as the one before it.
@@ -41,6 +43,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// How long it may take to connect, and to wait for a free connection of the pool.
 const CONNECT: Duration = Duration::from_secs(5);
+
+/// How long an attempt may take before the server counts as away.
+const SLOW: Duration = Duration::from_secs(3);
 
 /// How long a transaction may be idle, as one of a process that was stopped, before the server ends
 /// it and others can have its session. It is shorter than a lease, so a stopped process does not
@@ -62,6 +67,9 @@ pub struct PostgresOptions {
     /// How long a statement may take, including the time that it waits for a lock. By default ten
     /// seconds.
     pub statement_timeout: Duration,
+    /// How long work is repeated that fails for a reason that passes, such as a failover. By default
+    /// eight seconds.
+    pub retry_for: Duration,
     /// A file with certificates (PEM) of authorities that sign the server's certificate, besides
     /// those that browsers trust.
     pub ca_file: Option<PathBuf>,
@@ -86,6 +94,7 @@ impl PostgresOptions {
             tenant: "default".to_owned(),
             max_connections: 8,
             statement_timeout: Duration::from_secs(10),
+            retry_for: RETRY_FOR,
             ca_file: None,
         })
     }
@@ -108,6 +117,14 @@ impl PostgresOptions {
     #[must_use]
     pub fn statement_timeout(mut self, timeout: Duration) -> Self {
         self.statement_timeout = timeout;
+        self
+    }
+
+    /// Sets how long work is repeated that fails for a reason that passes. A caller with a deadline of
+    /// its own sets less than that, so that it learns of the failure.
+    #[must_use]
+    pub fn retry_for(mut self, time: Duration) -> Self {
+        self.retry_for = time;
         self
     }
 
@@ -167,6 +184,20 @@ impl From<PoolError> for Failure {
     }
 }
 
+impl std::fmt::Display for Failure {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            // Its own text is only "db error", and the reason is in its source.
+            Self::Postgres(error) => match std::error::Error::source(error) {
+                Some(source) => write!(out, "{error}: {source}"),
+                None => write!(out, "{error}"),
+            },
+            Self::Pool(what) => write!(out, "{what}"),
+            Self::Refused(error) => write!(out, "{error}"),
+        }
+    }
+}
+
 /// How a failure may pass, if it does at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Passing {
@@ -214,6 +245,58 @@ impl Failure {
     }
 }
 
+/// The time in which the server does not answer this process, see [`Database::outage`].
+#[derive(Debug, Default)]
+struct Outage {
+    /// Since when, and why. None while the server answers.
+    since: Option<(Instant, String)>,
+    /// When the server answered last.
+    answered: Option<Instant>,
+}
+
+/// The state of a server, shared by all work on it.
+#[derive(Debug)]
+struct Server {
+    name: String,
+    outage: Mutex<Outage>,
+}
+
+impl Server {
+    /// Since when the server is away. None while it answers.
+    fn away_since(&self) -> Option<Instant> {
+        lock(&self.outage).since.as_ref().map(|(since, _)| *since)
+    }
+
+    /// Notes that an attempt which began at `began` got no answer. It says nothing if the server
+    /// answered others since.
+    fn note_away(&self, began: Instant, why: String) {
+        let mut outage = lock(&self.outage);
+        if outage.answered.is_some_and(|answered| answered > began) {
+            return;
+        }
+        match &mut outage.since {
+            Some((_, last)) => *last = why,
+            None => {
+                tracing::warn!("the database {} does not answer: {why}", self.name);
+                outage.since = Some((began, why));
+            }
+        }
+    }
+
+    /// Notes that the server answered.
+    fn note_answer(&self) {
+        let mut outage = lock(&self.outage);
+        outage.answered = Some(Instant::now());
+        if let Some((since, _)) = outage.since.take() {
+            let seconds = since.elapsed().as_secs();
+            tracing::info!(
+                "the database {} answers again, after {seconds} s",
+                self.name
+            );
+        }
+    }
+}
+
 /// Work on a connection, which may be repeated on another.
 type Work<T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send>>;
 
@@ -224,7 +307,9 @@ pub(super) struct Database {
     pool: Pool,
     /// For the renewal of leases, which must not wait for calls.
     lease_pool: Pool,
-    name: String,
+    server: Arc<Server>,
+    /// How long work is repeated.
+    retry_for: Duration,
     /// How long a call waits for its result, retries included.
     patience: Duration,
 }
@@ -232,7 +317,7 @@ pub(super) struct Database {
 impl std::fmt::Debug for Database {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("Database")
-            .field("name", &self.name)
+            .field("server", &self.server)
             .finish_non_exhaustive()
     }
 }
@@ -300,15 +385,25 @@ impl Database {
             runtime: Some(runtime),
             pool: pool(options.max_connections)?,
             lease_pool: pool(1)?,
-            name,
+            server: Arc::new(Server {
+                name,
+                outage: Mutex::default(),
+            }),
+            retry_for: options.retry_for,
             // The last attempt may begin just before the retries end, and needs a connection and
             // time of its own.
-            patience: RETRY_FOR + CONNECT + options.statement_timeout * 2,
+            patience: options.retry_for + CONNECT + options.statement_timeout * 2,
         })
     }
 
     pub(super) fn name(&self) -> &str {
-        &self.name
+        &self.server.name
+    }
+
+    /// Why the server does not answer. None if it does.
+    pub(super) fn outage(&self) -> Option<RecordError> {
+        let (_, why) = lock(&self.server.outage).since.clone()?;
+        Some(self.error(Failure::Pool(why)))
     }
 
     /// Does `work` on a connection and returns its result. A failure that may pass is tried again.
@@ -316,7 +411,7 @@ impl Database {
         &self,
         work: impl Fn(Object) -> Work<T> + Send + Sync + 'static,
     ) -> Result<T, RecordError> {
-        self.run_for(RETRY_FOR, work)
+        self.run_for(self.retry_for, work)
     }
 
     /// Does `work` on a connection and returns its result. A failure is not tried again.
@@ -333,10 +428,10 @@ impl Database {
         work: impl Fn(Object) -> Work<T> + Send + Sync + 'static,
     ) -> Result<T, RecordError> {
         let (sender, receiver) = sync_channel(1);
-        let pool = self.pool.clone();
+        let (pool, server) = (self.pool.clone(), Arc::clone(&self.server));
         self.spawn(async move {
             // Nobody receives this if the caller has waited for too long.
-            let _ = sender.send(repeat(&pool, retry_for, work).await);
+            let _ = sender.send(repeat(&pool, &server, retry_for, work).await);
         });
         match receiver.recv_timeout(self.patience) {
             Ok(done) => done.map_err(|failure| self.error(failure)),
@@ -359,16 +454,11 @@ impl Database {
 
     fn error(&self, failure: Failure) -> RecordError {
         let cause = match failure {
-            // Its own text is only "db error", and the reason is in its source.
-            Failure::Postgres(error) => match std::error::Error::source(&error) {
-                Some(source) => format!("{error}: {source}").into(),
-                None => error.into(),
-            },
-            Failure::Pool(what) => what.into(),
             Failure::Refused(error) => return error,
+            failure => failure.to_string().into(),
         };
         RecordError::Server {
-            server: self.name.clone(),
+            server: self.name().to_owned(),
             cause,
         }
     }
@@ -383,32 +473,52 @@ impl Drop for Database {
     }
 }
 
-/// Does work until it succeeds, fails for good, or `retry_for` has passed. Each attempt gets a
-/// connection of its own from the pool.
+/// Does work until it succeeds, fails for good, or `retry_for` has passed since the server went
+/// away. Each attempt gets a connection of its own from the pool.
 async fn repeat<T>(
     pool: &Pool,
+    server: &Server,
     retry_for: Duration,
     work: impl Fn(Object) -> Work<T> + Send + Sync,
 ) -> Result<T, Failure> {
     let began = Instant::now();
+    let since = server.away_since().unwrap_or(began);
     let mut pause = FIRST_PAUSE;
     loop {
-        let done = match pool.get().await {
-            Ok(client) => work(client).await,
-            Err(error) => Err(error.into()),
+        let attempt = async {
+            match pool.get().await {
+                Ok(client) => work(client).await,
+                Err(error) => Err(error.into()),
+            }
         };
+        tokio::pin!(attempt);
+        let attempted = Instant::now();
+        let done = match tokio::time::timeout(SLOW, &mut attempt).await {
+            Ok(done) => done,
+            Err(_) => {
+                server.note_away(attempted, "it is slow or does not answer".to_owned());
+                attempt.await
+            }
+        };
+        let passing = done.as_ref().err().and_then(Failure::passing);
         let failure = match done {
-            Err(failure) => failure,
-            done => return done,
+            Err(failure) if passing.is_some() => failure,
+            done => {
+                server.note_answer();
+                return done;
+            }
         };
-        let Some(passing) = failure.passing() else {
-            return Err(failure);
-        };
-        if passing == Passing::Connection {
+        if passing == Some(Passing::Connection) {
             // The others lead to the same server.
             pool.retain(|_, _| false);
+            // The first attempt may have had a connection that was dead for long.
+            if pause > FIRST_PAUSE {
+                server.note_away(attempted, failure.to_string());
+            }
         }
-        if began.elapsed() + pause > retry_for {
+        // One more attempt needs no time, and what failed may have been an old connection.
+        let is_last = pause > FIRST_PAUSE || retry_for.is_zero();
+        if is_last && since.elapsed() + pause > retry_for {
             return Err(failure);
         }
         tokio::time::sleep(pause).await;

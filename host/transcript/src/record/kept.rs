@@ -44,10 +44,10 @@ impl Record {
     ///
     /// # Errors
     /// The file cannot be read or written.
-    pub fn make_changes(&self, changes: Vec<KeptChange<'_>>) -> Result<(), RecordError> {
+    pub fn make_changes(&self, mut changes: Vec<KeptChange<'_>>) -> Result<(), RecordError> {
         match changes.is_empty() {
             true => Ok(()),
-            false => self.store.change_kept(changes),
+            false => self.store.change_kept(&mut changes),
         }
     }
 

@@ -2,12 +2,15 @@
 //!
 //! [`SessionChange`] describes what changed since the last save, and [`StoredSession::save`] writes
 //! exactly that in one transaction. A turn saves at least once, so a write must stay small even in
-//! a long conversation: lists are written from the first index that differs.
+//! a long conversation: lists are written from the first index that differs. A change that could not
+//! be written is kept, and written before the next one.
 //!
 //! Messages that were cut off stay stored if their text is, marked as cut, so that a transcript can
 //! still show them. Reading is in `load`.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use contexture_base::{lock, now_ms};
 use contexture_engine_api::MessageId;
@@ -28,6 +31,9 @@ use crate::store::{
 };
 use crate::wire_entries::encode;
 use crate::wire_log::WireLog;
+
+/// The longest pause before a save is tried again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// What changed in a session since the last save. The `_from` fields are the first index that
 /// differs from what is stored, or `usize::MAX` if nothing does.
@@ -97,6 +103,17 @@ pub struct StoredSession {
     /// Whether passwords and keys in texts are masked before they are written.
     pub redacts: bool,
     packing: Mutex<Packing>,
+    unconfirmed: Mutex<Unconfirmed>,
+}
+
+/// What the store has not confirmed.
+#[derive(Debug, Default)]
+struct Unconfirmed {
+    /// The commits, oldest first. The store may have made the first of them although it reported an
+    /// error, so exactly that one is repeated.
+    commits: VecDeque<Arc<Commit>>,
+    /// Until when nothing is tried. A turn would otherwise wait for a locked file in each of its saves.
+    pauses_until: Option<Instant>,
 }
 
 impl StoredSession {
@@ -118,6 +135,7 @@ impl StoredSession {
             engine: saved.engine.clone(),
             redacts: false,
             packing: Mutex::default(),
+            unconfirmed: Mutex::default(),
         };
         Ok((stored, saved))
     }
@@ -127,33 +145,61 @@ impl StoredSession {
         !self.record.store.is_in_memory()
     }
 
-    /// Writes what changed in one transaction, and `changes` of texts with it. If it fails, nothing
-    /// of it is written. In a database the texts are written before the transaction.
+    /// Whether the store has everything that was saved. False after a save that failed, until a
+    /// later one succeeds.
+    pub fn is_confirmed(&self) -> bool {
+        lock(&self.unconfirmed).commits.is_empty()
+    }
+
+    /// Writes what changed in one transaction, and `changes` of texts with it. Made changes leave the
+    /// list. In a database they are made before the transaction.
+    ///
+    /// If it fails, what changed is kept in memory, and the next save writes it first, with an empty
+    /// change too. It is written once, also if the store reported an error for what it had written.
+    /// After a failure that took long, saves of the next two seconds write nothing, see
+    /// [`is_confirmed`](Self::is_confirmed).
     ///
     /// # Errors
     /// The file cannot be written, or it was removed while it was in use.
     pub fn save(
         &self,
         change: &SessionChange<'_>,
-        changes: Vec<KeptChange<'_>>,
+        changes: &mut Vec<KeptChange<'_>>,
     ) -> Result<(), RecordError> {
-        let store = &self.record.store;
-        // If anything fails, the next save reads from the store what became of this one.
-        let packing = match std::mem::take(&mut *lock(&self.packing)) {
-            Packing::Unread if !change.texts.is_empty() => {
-                self.record.packing(&self.key.session)?
+        let mut unconfirmed = lock(&self.unconfirmed);
+        if !change.is_empty() {
+            let commit = Arc::new(self.pack(change)?);
+            unconfirmed.commits.push_back(commit);
+        }
+        let began = Instant::now();
+        if unconfirmed.pauses_until.is_some_and(|until| began < until) {
+            return Ok(());
+        }
+        while let Some(commit) = unconfirmed.commits.front() {
+            if let Err(error) = self.record.store.commit(&self.key, commit, changes) {
+                let pause = began.elapsed().saturating_mul(10).min(LONGEST_PAUSE);
+                unconfirmed.pauses_until = Some(Instant::now() + pause);
+                return Err(error);
             }
-            packing => packing,
-        };
+            unconfirmed.commits.pop_front();
+        }
+        Ok(())
+    }
+
+    /// The rows of a change, with its texts compressed.
+    fn pack(&self, change: &SessionChange<'_>) -> Result<Commit, RecordError> {
+        let mut packing = lock(&self.packing);
+        if matches!(*packing, Packing::Unread) && !change.texts.is_empty() {
+            // If the store cannot be read now, these texts do without a dictionary.
+            *packing = self.record.packing(&self.key.session).unwrap_or_default();
+        }
         let texts = change.texts.iter();
         let texts: Vec<RawText<'_>> = texts.map(|text| text.raw(self.redacts)).collect();
-        let (packing, is_new) = packing.with_texts(texts.iter().map(|text| &*text.json));
-        let commit = self
-            .commit(change, &texts, packing.dictionary(), is_new)
-            .map_err(|error| store.damaged(error.to_string()))?;
-        store.commit(&self.key, commit, changes)?;
-        *lock(&self.packing) = packing;
-        Ok(())
+        let words = texts.iter().map(|text| &*text.json);
+        let (next, is_new) = std::mem::take(&mut *packing).with_texts(words);
+        *packing = next;
+        self.commit(change, &texts, packing.dictionary(), is_new)
+            .map_err(|error| self.record.store.damaged(error.to_string()))
     }
 
     /// The rows of a change. Its texts are `raw`, and if the dictionary is new, it is stored with

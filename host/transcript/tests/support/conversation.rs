@@ -59,7 +59,7 @@ impl Writer {
         texts: &[&str],
         replaces: &[Option<MessageId>],
         keeps: bool,
-        extra: Extra,
+        mut extra: Extra,
     ) -> Result<(), RecordError> {
         let messages: Vec<_> = (texts.iter())
             .map(|text| serde_json::json!({"role": "user", "content": text}))
@@ -121,7 +121,36 @@ impl Writer {
             in_force: extra.in_force.as_ref().map(Option::as_ref),
             cursor: extra.cursor.map(|cursor| (Some(cursor), None)),
         };
-        self.stored.save(&change, extra.changes)
+        self.stored.save(&change, &mut extra.changes)
+    }
+
+    /// Writes what could not be written before, after the pause.
+    pub(crate) fn save_again(&self) -> Result<(), RecordError> {
+        let change = SessionChange {
+            next_id: self.saved.next_id,
+            pauses: self.saved.pauses,
+            compactions: self.saved.compactions,
+            recovered: None,
+            format: Some(Format::OpenAiChat),
+            usage: "",
+            log: &self.saved.log,
+            log_from: usize::MAX,
+            sent: &self.saved.sent,
+            sent_from: usize::MAX,
+            rendered: &self.saved.rendered,
+            rendered_from: usize::MAX,
+            texts: &[],
+            artifacts: &[],
+            forgot: false,
+            host_texts: &[],
+            in_force: None,
+            cursor: None,
+        };
+        while !self.stored.is_confirmed() {
+            self.stored.save(&change, &mut Vec::new())?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// Ids of the log, in order.

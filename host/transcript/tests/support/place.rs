@@ -19,25 +19,31 @@ impl Database {
     /// The database that `CONTEXTURE_TEST_DATABASE_URL` names, or one of a server of its own. None if
     /// there is neither, and that is said.
     pub(crate) fn new() -> Option<Self> {
+        match std::env::var("CONTEXTURE_TEST_DATABASE_URL") {
+            Ok(url) => Some(Self::at(url, None)),
+            Err(_) => Self::alone(),
+        }
+    }
+
+    /// The database of a server of its own. None if PostgreSQL is not installed.
+    pub(crate) fn alone() -> Option<Self> {
+        let server = Server::start()?;
+        Some(Self::at(server.url(), Some(server)))
+    }
+
+    fn at(url: String, server: Option<Server>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let (url, server) = match std::env::var("CONTEXTURE_TEST_DATABASE_URL") {
-            Ok(url) => (url, None),
-            Err(_) => {
-                let server = Server::start()?;
-                (server.url(), Some(server))
-            }
-        };
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let now = std::time::SystemTime::now();
         let now = now.duration_since(std::time::UNIX_EPOCH).unwrap();
         let tenant = format!("test-{}-{}-{number}", std::process::id(), now.as_nanos());
         let options = PostgresOptions::new(&url).unwrap().tenant(tenant);
         Record::migrate(&options).unwrap();
-        Some(Self {
+        Self {
             url,
             options,
             _server: server,
-        })
+        }
     }
 
     pub(crate) fn open(&self) -> Arc<Record> {
@@ -71,6 +77,61 @@ impl Place {
         match self {
             Self::Sqlite(home) => Record::open(home.path()).unwrap(),
             Self::Postgres(database) => database.open(),
+        }
+    }
+
+    /// Has writes to a table fail until [`mend`](Self::mend): in a file, or in a database with this
+    /// error.
+    pub(crate) fn break_table(&self, table: &str, state: &str) {
+        self.execute(&match self {
+            Self::Sqlite(_) => {
+                let trigger = |what: &str| {
+                    format!(
+                        "CREATE TRIGGER broken_{what} BEFORE {what} ON {table}
+                         BEGIN SELECT RAISE(ABORT, 'broken'); END;"
+                    )
+                };
+                ["INSERT", "UPDATE", "DELETE"].map(trigger).concat()
+            }
+            Self::Postgres(_) => format!(
+                "CREATE OR REPLACE FUNCTION public.broken() RETURNS trigger LANGUAGE plpgsql AS
+                    $$ BEGIN RAISE EXCEPTION 'broken' USING errcode = '{state}'; END $$;
+                 CREATE TRIGGER broken BEFORE INSERT OR UPDATE OR DELETE ON contexture.{table}
+                    FOR EACH STATEMENT EXECUTE FUNCTION public.broken();"
+            ),
+        });
+    }
+
+    /// Ends what [`break_table`](Self::break_table) began.
+    pub(crate) fn mend(&self, table: &str) {
+        self.execute(&match self {
+            Self::Sqlite(_) => ["INSERT", "UPDATE", "DELETE"]
+                .map(|what| format!("DROP TRIGGER broken_{what};"))
+                .concat(),
+            Self::Postgres(_) => format!("DROP TRIGGER broken ON contexture.{table}"),
+        });
+    }
+
+    /// Runs statements, as another program would.
+    fn execute(&self, statements: &str) {
+        match self {
+            Self::Sqlite(home) => {
+                let file = home.path().join("sessions.sqlite3");
+                let other = rusqlite::Connection::open(file).unwrap();
+                other.execute_batch(statements).unwrap();
+            }
+            Self::Postgres(database) => {
+                let runtime = tokio::runtime::Builder::new_current_thread();
+                let runtime = { runtime }.enable_all().build().unwrap();
+                runtime.block_on(async {
+                    let (client, connection) =
+                        tokio_postgres::connect(&database.url, tokio_postgres::NoTls)
+                            .await
+                            .unwrap();
+                    tokio::spawn(connection);
+                    client.batch_execute(statements).await.unwrap();
+                });
+            }
         }
     }
 }

@@ -127,7 +127,7 @@ impl Misbehaving {
             Some(("escape-error", at)) if at == method => Err(EngineError::Other(ESCAPES.into())),
             Some(("escape-panic", at)) if at == method => panic!("{ESCAPES}"),
             Some(("error", at)) if at == method => {
-                Err(EngineError::Storage("the disk is full, on purpose".into()))
+                Err(EngineError::Other("it is broken, on purpose".into()))
             }
             _ => Ok(()),
         }
