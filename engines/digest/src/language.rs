@@ -143,6 +143,12 @@ impl Language {
         self.pick(["The user also named", "用户还提到"]).to_owned()
     }
 
+    /// Introduces what only an earlier form of the to-do list has.
+    pub(crate) fn planned(self) -> String {
+        self.pick(["The to-do list also named", "待办清单还提到"])
+            .to_owned()
+    }
+
     /// The mark in a sentence that the messages contradict.
     pub(crate) fn contradicted(self, shown: Contradiction<'_>) -> String {
         let (open, close) = self.mark();

@@ -21,7 +21,7 @@ use crate::shown::{Evidence, Shown};
 use crate::source::Origin;
 use crate::span::Span;
 use crate::text::{chars, clean_line, clip, sentences};
-use crate::tool::Action;
+use crate::tool::{Action, Call};
 use crate::user::{quote, quotes};
 use crate::words::Words;
 
@@ -42,17 +42,24 @@ pub(crate) struct Line {
     pub(crate) is_carried: bool,
 }
 
+/// Lines of at least this value say how to go on: the goal, requests, open work, what fails, answers, and
+/// the last decision.
+pub(crate) const KEY_VALUE: f32 = 6.0;
 const CARRIED_CHARS: usize = 700;
 /// The order of the first new line. Carried lines have smaller orders, so they come before
 /// everything new.
 const FIRST_NEW: usize = 1 << 20;
 
+/// Words of a decision. The first [`REASONS`] may also give a reason for something else.
 static DECISION_WORDS: LazyLock<Words> = LazyLock::new(|| {
     Words::new([
-        "decided", "decision:", "instead of", "root cause", "the fix is", "we will use",
-        "chose to", "rather than", "important:", "决定", "因为", "原因",
+        "instead of", "rather than", "important:", "因为", "原因", "decided", "decision:",
+        "root cause", "the fix is", "we will use", "chose to", "决定", "entschieden",
+        "entscheidung:", "décidé", "décision :", "decidido", "decidimos", "decisión:", "決定",
+        "決め",
     ])
 });
+const REASONS: usize = 5;
 
 /// Words with which an assistant says that it did not succeed.
 static GAVE_UP_WORDS: LazyLock<Words> = LazyLock::new(|| {
@@ -82,7 +89,8 @@ pub(crate) fn outline(
     let task = task.filter(|_| !goal_is_carried).and_then(quote);
     if let Some(task) = &task {
         let head = language.said(task);
-        outline.add(Section::Goal, 0, 10.0, head);
+        let line = outline.add(Section::Goal, 0, 10.0, head);
+        outline.lines[line].is_carried = true;
     }
     outline.add_user(goal_is_carried || task.is_some());
     outline.add_plan();
@@ -91,6 +99,10 @@ pub(crate) fn outline(
     // The facts are in the order of their sources, so consecutive facts usually share a line.
     let mut last = None;
     for (at, fact) in facts.iter().enumerate() {
+        // `in_progress` is a word of the tool.
+        if span.sources[fact.source].key == "status" {
+            continue;
+        }
         let line = match last {
             Some((source, line)) if source == fact.source => line,
             _ => outline.line_of(fact.source, &of_call),
@@ -135,7 +147,6 @@ impl Outline<'_, '_> {
         let mut request = 0;
         for quote in quotes {
             let said = self.language.said(&quote.text);
-            let value = 6.0 + self.recency(quote.message);
             if quote.is_rule {
                 self.add(Section::Constraints, quote.message, 9.0, said);
                 continue;
@@ -148,6 +159,8 @@ impl Outline<'_, '_> {
                 let head = self.language.last_said(&quote.text);
                 self.add(Section::InProgress, quote.message, 9.5, head);
             } else {
+                // The requests before the last one may still be open.
+                let value = KEY_VALUE + 2.4 / (requests - request) as f32;
                 self.add(Section::Done, quote.message, value, said);
             }
         }
@@ -189,6 +202,7 @@ impl Outline<'_, '_> {
         let span = self.span;
         let mut sources = span.sources.iter().peekable();
         let mut seen = HashSet::new();
+        let mut last_decision = None;
         while let Some(source) = sources.next() {
             if source.origin != Origin::Assistant {
                 // The last text before the user speaks again is the answer. Earlier ones announce
@@ -223,17 +237,24 @@ impl Outline<'_, '_> {
             for sentence in sentences(&source.text).take(60) {
                 if sentence.len() < 400 && DECISION_WORDS.are_in(sentence) {
                     let text = clean_line(sentence);
-                    if chars(&text) > 30 && seen.insert(text.clone()) {
+                    if text.len() > 30 && seen.insert(text.clone()) {
                         let value = 3.0 + self.recency(source.message);
-                        self.add(
+                        let line = self.add(
                             Section::Decisions,
                             source.message,
                             value,
                             clip(&text, 200).into_owned(),
                         );
+                        let word = DECISION_WORDS.find(sentence, 0);
+                        if word.is_some_and(|(word, _)| word >= REASONS) {
+                            last_decision = Some(line);
+                        }
                     }
                 }
             }
+        }
+        if let Some(line) = last_decision {
+            self.lines[line].value = 7.5;
         }
     }
 
@@ -248,6 +269,7 @@ impl Outline<'_, '_> {
             let head = format!("{} — {}", file.path, file.note(self.language));
             self.add(Section::Files, file.last, value, head);
         }
+        let planned = self.add(Section::Critical, 0, 0.0, self.language.planned());
         let first_call = self.lines.len();
         let last_request = span
             .user_sources()
@@ -255,6 +277,11 @@ impl Outline<'_, '_> {
             .map_or(0, |(_, said)| said.message);
         // A result is recent if it is among the last messages and the user has said nothing since.
         let recent = span.messages.saturating_sub(12).max(last_request);
+        let went_right =
+            |call: &Call<'_>| call.action == Action::Run && !call.went_wrong(&span.sources);
+        let last_run = span.calls.iter().rposition(went_right);
+        let last_test =
+            (span.calls.iter()).rposition(|call| call.is_test(&span.sources) && went_right(call));
         for (index, call) in span.calls.iter().enumerate() {
             let outcome = call
                 .outcome(&span.sources)
@@ -267,15 +294,6 @@ impl Outline<'_, '_> {
                 }
                 _ => call.head(&span.sources),
             };
-            if let Some(outcome) = outcome {
-                match call.failed {
-                    true => head.extend([self.language.failed(), ": "]),
-                    false => head.push_str(" → "),
-                }
-                head.push_str(&outcome);
-            } else if call.failed {
-                head.push_str(self.language.failed());
-            }
             // If the same command runs again later, only its last result says how things are.
             let is_last_of_its_kind = || {
                 let begins = call.head(&span.sources);
@@ -284,10 +302,25 @@ impl Outline<'_, '_> {
                     .take(200)
                     .any(|later| later.action == call.action && later.head(&span.sources) == begins)
             };
-            let tested = call
-                .result
-                .is_some_and(|result| span.sources[result].outcome.is_some());
+            let is_test = call.is_test(&span.sources);
+            let last_right = if is_test { last_test } else { last_run };
+            // No later run says otherwise, of tests if it is one of tests.
+            let still_fails = wrong && Some(index) > last_right;
             let told = matches!(call.action, Action::Run | Action::Other);
+            let is_now =
+                told && wrong && (call.message >= recent || still_fails) && is_last_of_its_kind();
+            if let Some(outcome) = outcome {
+                match call.failed {
+                    true => head.extend([self.language.failed(), ": "]),
+                    false => head.push_str(" → "),
+                }
+                head.push_str(&outcome);
+                if is_now {
+                    head.push_str(&call.failure(&span.sources, &outcome));
+                }
+            } else if call.failed {
+                head.push_str(self.language.failed());
+            }
             let (section, value) = if !told {
                 (
                     Section::Done,
@@ -297,13 +330,17 @@ impl Outline<'_, '_> {
                         0.0
                     },
                 )
-            } else if wrong && call.message >= recent && is_last_of_its_kind() {
+            } else if is_now && call.message >= last_request {
                 (Section::Blocked, 8.0)
-            } else if call.message >= recent {
+            } else if is_now && is_test {
+                (Section::Critical, 6.0 + self.recency(call.message))
+            } else if !call.is_answered {
                 (Section::InProgress, 5.0)
             } else if wrong {
                 (Section::Critical, 3.5)
-            } else if tested && call.action == Action::Run {
+            } else if call.message >= recent {
+                (Section::Done, 5.0)
+            } else if is_test {
                 (Section::Done, 4.0)
             } else {
                 (Section::Done, 0.0)
@@ -311,9 +348,13 @@ impl Outline<'_, '_> {
             self.add(section, call.message, value, head);
         }
         let of_call = file_of_call.iter().enumerate();
-        of_call
-            .map(|(call, file)| file.map_or(first_call + call, |file| first_file + file))
-            .collect()
+        let line = |(call, file): (usize, &Option<usize>)| match file {
+            Some(file) => first_file + file,
+            // The last list has lines of its own, and says what became of the earlier ones.
+            None if span.calls[call].action == Action::Plan => planned,
+            None => first_call + call,
+        };
+        of_call.map(line).collect()
     }
 
     /// Returns the line for the facts of a source: that of its call, or a new one.
@@ -340,6 +381,7 @@ impl Outline<'_, '_> {
         let last_request = carried
             .iter()
             .rposition(|(_, text)| last_said(text).is_some());
+        let last_list = carried.iter().rposition(|(_, text)| is_left(text));
         let mut said: HashSet<String> = HashSet::new();
         let mut by_subject: HashMap<String, usize> = HashMap::new();
         if !carried.is_empty() {
@@ -361,8 +403,8 @@ impl Outline<'_, '_> {
                     text = self.language.last_said(&words);
                 }
             } else if section == Section::NextSteps && is_left(&text) {
-                // The new to-do list replaces the one in the summary.
-                if is_planned {
+                // A later to-do list replaces an earlier one.
+                if is_planned || last_list != Some(order) {
                     continue;
                 }
             } else if matches!(

@@ -1,27 +1,38 @@
 //! Fits the outline into a budget and writes the summary.
 //!
 //! [`Page::summary`] works in rounds. First it chooses lines that are worth writing without facts,
-//! up to a share of the budget. Then it chooses facts by value per character, as bare names after
+//! up to a share of the budget. What says how to go on, such as the user's last request, has room of
+//! its own. Then it chooses facts by value per character, as bare names after
 //! what they belong to. With the rest of the budget it adds headings and replaces names by quotes,
-//! the cheapest first, and finally adds further lines. [`Page::missing`] does the same for the
-//! facts that another summary lacks. A name is never written twice: `say` marks everything that a
+//! the cheapest first, and finally adds further lines. [`Page::missing`] does the same for what
+//! another summary lacks. A name is never written twice: `say` marks everything that a
 //! chosen text mentions, including the parts of a path. All sizes are characters.
 
 use std::ops::Range;
 
+use hashbrown::HashMap;
+
 use crate::beside::{TextsBeside, for_each_mention};
 use crate::headings::{Heading, Headings};
-use crate::language::{Language, said};
-use crate::outline::Line;
+use crate::language::{Language, last_said, said};
+use crate::outline::{KEY_VALUE, Line};
 use crate::rank::{Fact, Facts};
 use crate::sections::Section;
+use crate::shown::Terms;
 use crate::span::Span;
 use crate::surroundings::Surroundings;
-use crate::text::{LEFT_OUT, chars, contains, line_around};
+use crate::text::{LEFT_OUT, chars, contains, line_around, shorten_middle};
 
 /// The share of the budget for new lines without facts: at least the first number, and up to the
 /// second if the facts leave that much.
 const NEW_SHARE: (f32, f32) = (0.12, 0.35);
+/// The room for new lines of at least [`KEY_VALUE`], whatever the facts need, in characters. It does not
+/// grow with the budget, because how to go on takes as many words in a long summary as in a short one.
+const KEY_CHARS: usize = 800;
+/// The most of the budget that they may take.
+const MOST_KEY_SHARE: f32 = 0.5;
+/// None of them is shortened to fewer characters than this.
+const LEAST_KEY_CHARS: usize = 60;
 /// The share of the budget for lines of an earlier summary.
 const CARRIED_SHARE: f32 = 0.45;
 /// How much a fact in several messages counts relative to one in a single message: the second
@@ -84,6 +95,8 @@ pub(crate) struct Page<'d, 'l> {
     /// For each line, whether the user's words in it stand beside the summary.
     said_lines: Vec<bool>,
     chosen_lines: Vec<bool>,
+    /// The heads of lines that had to be shortened.
+    shortened: HashMap<usize, String>,
     chosen_facts: Vec<bool>,
     open_sections: Vec<Section>,
     /// Whether the excerpts are laid out, so that the choice of facts is final.
@@ -131,6 +144,7 @@ impl<'d, 'l> Page<'d, 'l> {
             again: 1.0,
             said_lines: vec![false; lines.len()],
             chosen_lines: vec![false; lines.len()],
+            shortened: HashMap::new(),
             chosen_facts: vec![false; facts.all.len()],
             open_sections: Vec::new(),
             is_laid_out: false,
@@ -159,27 +173,15 @@ impl<'d, 'l> Page<'d, 'l> {
     pub(crate) fn summary(mut self) -> String {
         let budget = self.room as f32;
         let beside = self.repeated_beside();
-        let mut plain: Vec<usize> = (0..self.lines.len())
-            .filter(|at| self.lines[*at].value > 0.0 && !self.said_lines[*at])
-            .collect();
-        plain.sort_by(|a, b| {
-            let (a, b) = (&self.lines[*a], &self.lines[*b]);
-            b.value.total_cmp(&a.value).then(b.order.cmp(&a.order))
-        });
-        let mut carried = (budget * CARRIED_SHARE) as usize;
+        let plain = self.plain_lines();
         let left = self.room.saturating_sub(self.demand()) as f32;
-        let mut new = left.clamp(budget * NEW_SHARE.0, budget * NEW_SHARE.1) as usize;
-        for at in &plain {
-            let share = if self.lines[*at].is_carried {
-                &mut carried
-            } else {
-                &mut new
-            };
-            let before = self.room;
-            if self.line_cost(*at) <= *share && self.choose_line(*at) {
-                *share -= (before - self.room).min(*share);
-            }
-        }
+        let new = left.clamp(budget * NEW_SHARE.0, budget * NEW_SHARE.1) as usize;
+        let is_carried = |at: &usize| self.lines[*at].is_carried;
+        let (carried, others): (Vec<usize>, Vec<usize>) =
+            plain.iter().partition(|at| is_carried(at));
+        self.choose_lines(&carried, (budget * CARRIED_SHARE) as usize, 0);
+        let spent = self.choose_key_lines(&others, budget);
+        self.choose_lines(&others, new.saturating_sub(spent), 0);
         // The value of several mentions depends on how much does not fit, so it is computed only
         // now.
         let pressure = self.demand() as f32 / self.room.max(1) as f32;
@@ -192,13 +194,31 @@ impl<'d, 'l> Page<'d, 'l> {
         for at in plain {
             if !self.chosen_lines[at] {
                 self.choose_line(at);
+                continue;
+            }
+            let more = self.lines[at]
+                .head_chars
+                .saturating_sub(self.head_chars(at));
+            if more <= self.room && self.shortened.remove(&at).is_some() {
+                self.room -= more;
             }
         }
         self.write(&excerpts)
     }
 
-    /// Chooses and writes the facts that `summary` lacks, as lines under headings.
+    /// Chooses and writes what `summary` lacks, as lines under headings: how to go on, and facts. What
+    /// the earlier summary had is not added again, because the author of `summary` knew it.
     pub(crate) fn missing(mut self, summary: &str) -> String {
+        let told = Terms::of(summary);
+        let mut lines = self.plain_lines();
+        lines.retain(|at| {
+            let Line {
+                head, is_carried, ..
+            } = &self.lines[*at];
+            let words = said(head).or(last_said(head)).unwrap_or(head);
+            !is_carried && !Terms::of(words).are_all_in(&told)
+        });
+        self.choose_key_lines(&lines, self.room as f32);
         self.say(summary, Mention::InHead);
         self.choose_facts();
         // A name may be part of a longer word in the summary, which `say` does not see.
@@ -214,15 +234,66 @@ impl<'d, 'l> Page<'d, 'l> {
         self.write(&excerpts)
     }
 
+    /// Returns the lines that are worth writing without facts, the best first.
+    fn plain_lines(&self) -> Vec<usize> {
+        let mut plain: Vec<usize> = (0..self.lines.len())
+            .filter(|at| self.lines[*at].value > 0.0 && !self.said_lines[*at])
+            .collect();
+        plain.sort_by(|a, b| {
+            let (a, b) = (&self.lines[*a], &self.lines[*b]);
+            b.value.total_cmp(&a.value).then(b.order.cmp(&a.order))
+        });
+        plain
+    }
+
+    /// Chooses those of the lines that say how to go on. Returns the characters that they take.
+    fn choose_key_lines(&mut self, lines: &[usize], budget: f32) -> usize {
+        let is_key = |at: &&usize| self.lines[**at].value >= KEY_VALUE;
+        let key: Vec<usize> = lines.iter().filter(is_key).copied().collect();
+        let share = KEY_CHARS.min((budget * MOST_KEY_SHARE) as usize);
+        self.choose_lines(&key, share, LEAST_KEY_CHARS)
+    }
+
+    /// Chooses lines in this order, as far as they fit into `share` characters. A line that is too long is
+    /// shortened, if it keeps at least `least` characters and that is not 0. Returns the characters that
+    /// they take.
+    fn choose_lines(&mut self, lines: &[usize], share: usize, least: usize) -> usize {
+        let before = self.room;
+        for at in lines {
+            if self.chosen_lines[*at] {
+                continue;
+            }
+            let left = share.saturating_sub(before - self.room);
+            let excess = self.line_cost(*at).saturating_sub(left);
+            let shorter = self.head_chars(*at).saturating_sub(excess);
+            // A rule without its middle may say something else.
+            let may_shorten = least > 0 && self.lines[*at].section != Section::Constraints;
+            if excess > 0 && may_shorten && shorter >= least {
+                let head = shorten_middle(&self.lines[*at].head, shorter).into_owned();
+                self.shortened.insert(*at, head);
+            }
+            if excess == 0 || self.shortened.contains_key(at) {
+                self.choose_line(*at);
+            }
+        }
+        before - self.room
+    }
+
+    fn head(&self, line: usize) -> &str {
+        let shortened = self.shortened.get(&line);
+        shortened.map_or(&self.lines[line].head, String::as_str)
+    }
+
+    fn head_chars(&self, line: usize) -> usize {
+        let shortened = self.shortened.get(&line);
+        shortened.map_or(self.lines[line].head_chars, |head| chars(head))
+    }
+
     /// Returns the cost of a line without facts. It includes the heading of its section if this is
     /// the first line there.
     fn line_cost(&self, line: usize) -> usize {
-        let Line {
-            section,
-            head_chars,
-            ..
-        } = self.lines[line];
-        let mut cost = "- \n".len() + head_chars;
+        let section = self.lines[line].section;
+        let mut cost = "- \n".len() + self.head_chars(line);
         if !self.open_sections.contains(&section) {
             cost += chars(self.language.heading(section)) + 2;
             if section.is_progress() && !self.open_sections.iter().any(|open| open.is_progress()) {
@@ -262,11 +333,12 @@ impl<'d, 'l> Page<'d, 'l> {
         }
         self.room -= cost;
         self.chosen_lines[line] = true;
-        let line = &self.lines[line];
-        if !self.open_sections.contains(&line.section) {
-            self.open_sections.push(line.section);
+        let section = self.lines[line].section;
+        if !self.open_sections.contains(&section) {
+            self.open_sections.push(section);
         }
-        self.say(&line.head, Mention::InHead);
+        let head = self.head(line).to_owned();
+        self.say(&head, Mention::InHead);
         true
     }
 
@@ -461,9 +533,9 @@ impl<'d, 'l> Page<'d, 'l> {
         } in groups
         {
             let cost = chars(&heading.name) + "(); ".len();
-            let line = &self.lines[excerpts[of_group.start].line];
+            let head = self.head(excerpts[of_group.start].line);
             // If the head has the same words, the heading adds nothing.
-            if cost <= self.room && !contains(&line.head, &heading.name) {
+            if cost <= self.room && !contains(head, &heading.name) {
                 self.room -= cost;
                 for excerpt in &mut excerpts[of_group] {
                     excerpt.heading = Some(heading.name.clone());
@@ -512,8 +584,9 @@ impl<'d, 'l> Page<'d, 'l> {
 
     /// Whether a line is worth writing without facts. Its own facts may all have become part of
     /// something longer.
-    fn says_something(&self, line: &Line) -> bool {
-        let in_head = |fact: &usize| contains(&line.head, self.fact_text(*fact));
+    fn says_something(&self, at: usize) -> bool {
+        let line = &self.lines[at];
+        let in_head = |fact: &usize| contains(self.head(at), self.fact_text(*fact));
         line.value > 0.0 || line.facts.iter().any(in_head)
     }
 
@@ -524,14 +597,14 @@ impl<'d, 'l> Page<'d, 'l> {
         }
         let mut lines: Vec<usize> = (0..self.lines.len())
             .filter(|at| self.chosen_lines[*at])
-            .filter(|at| !of_line[*at].is_empty() || self.says_something(&self.lines[*at]))
+            .filter(|at| !of_line[*at].is_empty() || self.says_something(*at))
             .collect();
         lines.sort_by_key(|at| (self.lines[*at].section, self.lines[*at].order, *at));
 
         let mut page = String::new();
         let mut last = None;
         for at in lines {
-            let Line { section, head, .. } = &self.lines[at];
+            let section = &self.lines[at].section;
             if last != Some(*section) {
                 if !page.is_empty() {
                     page.push('\n');
@@ -545,7 +618,7 @@ impl<'d, 'l> Page<'d, 'l> {
                 last = Some(*section);
             }
             page.push_str("- ");
-            page.push_str(head);
+            page.push_str(self.head(at));
             write_excerpts(of_line[at], &mut page);
             page.push('\n');
         }

@@ -18,7 +18,7 @@ mod own_words;
 mod permission;
 mod wraps;
 
-pub(crate) use own_words::item;
+pub(crate) use own_words::{is_output, item};
 
 use std::collections::BTreeSet;
 use std::ops::Range;

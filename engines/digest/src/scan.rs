@@ -195,13 +195,13 @@ fn behind_colon(bytes: &[u8], start: usize, colon: usize) -> Option<(Kind, usize
 /// Returns the outcome that a plain word reports, if any. The first checks reject most words
 /// quickly.
 fn signal(word: &[u8]) -> Option<Signal> {
-    if !(5..=9).contains(&word.len()) || !b"eEfFpPTdcC".contains(&word[0]) {
+    if !(4..=9).contains(&word.len()) || !b"eEfFpPTdcC".contains(&word[0]) {
         return None;
     }
     match word {
         b"error" | b"Error" | b"ERROR" | b"errors" | b"failed" | b"FAILED" | b"Failed"
-        | b"fatal" | b"panicked" | b"Traceback" | b"denied" | b"Exception" | b"cannot"
-        | b"Cannot" => Some(Signal::Error),
+        | b"FAIL" | b"fatal" | b"panicked" | b"Traceback" | b"denied" | b"Exception"
+        | b"cannot" | b"Cannot" => Some(Signal::Error),
         b"passed" | b"PASSED" | b"failures" | b"passing" | b"failing" => Some(Signal::Outcome),
         _ => None,
     }

@@ -113,7 +113,7 @@ struct Claim<'s> {
 /// The names in a text, its other words without their endings, and its pairs of characters in
 /// scripts without spaces.
 #[derive(Debug, Default)]
-struct Terms {
+pub(crate) struct Terms {
     names: Vec<String>,
     words: HashSet<String>,
     pairs: HashSet<String>,
@@ -269,7 +269,7 @@ impl<'s> Evidence<'s> {
 }
 
 impl Terms {
-    fn of(text: &str) -> Self {
+    pub(crate) fn of(text: &str) -> Self {
         let mut terms = Self::default();
         let mut plain = text.to_owned();
         scan(text, |find| {
@@ -297,6 +297,12 @@ impl Terms {
         terms
     }
 
+    /// Whether a longer text has all names of this item and most of its words.
+    pub(crate) fn are_all_in(&self, text: &Self) -> bool {
+        let has = |name: &String| text.names.contains(name);
+        self.names.iter().all(has) && self.most_words_are_in(text)
+    }
+
     /// Whether a sentence with the terms `sentence` contains all names of this item. False if the
     /// item has no names.
     fn have_names_in(&self, sentence: &Self) -> bool {
@@ -310,16 +316,17 @@ impl Terms {
         if self.names != sentence.names && !sentence.names.is_empty() && !self.names.is_empty() {
             return false;
         }
-        let share = |mine: &HashSet<String>, others: &HashSet<String>| {
-            let found = mine.iter().filter(|term| others.contains(*term)).count();
-            (mine.len(), found as f32 / mine.len().max(1) as f32)
-        };
-        let (words, of_words) = share(&self.words, &sentence.words);
-        let (pairs, of_pairs) = share(&self.pairs, &sentence.pairs);
         // If only one word is shared, the match may be a coincidence.
-        words + pairs > 1
-            && (words == 0 || of_words >= MOST_WORDS)
-            && (pairs == 0 || of_pairs >= MOST_PAIRS)
+        self.words.len() + self.pairs.len() > 1 && self.most_words_are_in(sentence)
+    }
+
+    fn most_words_are_in(&self, other: &Self) -> bool {
+        let are_most = |mine: &HashSet<String>, others: &HashSet<String>, share: f32| {
+            let found = mine.iter().filter(|term| others.contains(*term)).count();
+            found as f32 >= share * mine.len() as f32
+        };
+        are_most(&self.words, &other.words, MOST_WORDS)
+            && are_most(&self.pairs, &other.pairs, MOST_PAIRS)
     }
 }
 

@@ -13,6 +13,7 @@ use contexture_secrets::mask_secrets;
 use hashbrown::HashMap;
 
 use crate::arguments::arguments;
+use crate::rules::is_output;
 use crate::source::{Origin, Source};
 use crate::tool::{Action, Call};
 
@@ -50,6 +51,11 @@ impl<'a> Span<'a> {
             span.holds_no_secret = is_known(at);
             match message.tool_call_id() {
                 Some(id) => span.add_result(at, message, open.get(id).copied()),
+                // Some agents return the output of a command as the user's message. It is never the first,
+                // which says what to do.
+                None if at > 0 && message.is_real_user() && is_output(text) => {
+                    span.add_result(at, message, None);
+                }
                 None if message.is_real_user() => span.add(at, Origin::User, text),
                 None => span.add(at, Origin::Assistant, text),
             }
@@ -116,6 +122,7 @@ impl<'a> Span<'a> {
             action: Action::of(name, &self.sources[first..]),
             arguments: first..self.sources.len(),
             result: None,
+            is_answered: false,
             failed: false,
         });
     }
@@ -123,7 +130,7 @@ impl<'a> Span<'a> {
     fn add_result(&mut self, at: usize, message: &MessageView<'a>, call: Option<usize>) {
         // A result is a source of its own if its call is before the span or already has a result.
         let call = call
-            .filter(|call| self.calls[*call].result.is_none())
+            .filter(|call| !self.calls[*call].is_answered)
             .unwrap_or_else(|| {
                 self.add_call(at, message.tool_name().unwrap_or("tool"), "");
                 self.calls.len() - 1
@@ -132,6 +139,7 @@ impl<'a> Span<'a> {
         self.add(at, Origin::Result(call), message.text());
         let answer = &mut self.calls[call];
         answer.result = (self.sources.len() > before).then_some(before);
+        answer.is_answered = true;
         answer.failed = message.is_error();
     }
 

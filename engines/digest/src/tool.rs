@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use crate::scan::{Find, Kind, Signal, scan};
 use crate::source::Source;
 use crate::text::{chars, clean_line, clip, line_around, one_line};
 
@@ -88,6 +89,8 @@ pub(crate) struct Call<'a> {
     pub(crate) action: Action,
     pub(crate) arguments: Range<usize>,
     pub(crate) result: Option<usize>,
+    /// Whether there is a result. An empty one has no source.
+    pub(crate) is_answered: bool,
     /// Whether the result is marked as an error. A command can fail without that.
     pub(crate) failed: bool,
 }
@@ -96,6 +99,9 @@ pub(crate) struct Call<'a> {
 /// characters.
 const SHORT_COMMAND: usize = 56;
 const RESULT_CHARS: usize = 120;
+/// What is said of a failure beside the outcome: so many lines, of so many characters together.
+const FAILURE_LINES: usize = 3;
+const FAILURE_CHARS: usize = 240;
 
 impl Call<'_> {
     /// Returns the first argument under one of these keys.
@@ -198,6 +204,46 @@ impl Call<'_> {
         (result.text.len() <= 80).then(|| clean_line(&lines.collect::<Vec<_>>().join(" ")))
     }
 
+    /// Returns the first lines of the result that say what failed and where, in brackets: lines with an
+    /// error, and with a place such as `parser.rs:212`. Empty if there are no others than `outcome`.
+    pub(crate) fn failure(&self, sources: &[Source<'_>], outcome: &str) -> String {
+        let Some(source) = self.result.map(|result| &sources[result]) else {
+            return String::new();
+        };
+        let first_error = source.error.unwrap_or_default();
+        let mut lines: Vec<String> = Vec::new();
+        let mut at = 0;
+        for line in source.text.split_inclusive('\n') {
+            let is_before = at + line.len() <= first_error;
+            at += line.len();
+            if !tells_a_failure(line) {
+                continue;
+            }
+            let line = clean_line(line);
+            if line.contains(outcome) {
+                continue;
+            }
+            // Before the first error, only the last place is of interest.
+            if is_before {
+                lines.clear();
+            }
+            lines.push(clip(&line, RESULT_CHARS).into_owned());
+            if lines.len() == FAILURE_LINES {
+                break;
+            }
+        }
+        match lines.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", clip(&lines.join("; "), FAILURE_CHARS)),
+        }
+    }
+
+    /// Whether the call is a run of tests, whose result says how many passed or failed.
+    pub(crate) fn is_test(&self, sources: &[Source<'_>]) -> bool {
+        self.action == Action::Run
+            && (self.result).is_some_and(|result| sources[result].outcome.is_some())
+    }
+
     /// Whether the result reports an error, by its flag or by its words. A test run that says `0
     /// failed` did not go wrong.
     pub(crate) fn went_wrong(&self, sources: &[Source<'_>]) -> bool {
@@ -211,6 +257,22 @@ impl Call<'_> {
                         .map_or(source.error.is_some(), |at| counts_failures(line(at)))
                 })
     }
+}
+
+/// Whether a line has a word for an error, or a place in a file: `parser.rs:212`.
+fn tells_a_failure(line: &str) -> bool {
+    let mut tells = false;
+    scan(line, |find| {
+        tells |= match find {
+            Find::Signal(signal, _) => signal == Signal::Error,
+            Find::Fact(kind, place) => {
+                let number = line[place.end..].strip_prefix(':');
+                kind == Kind::Path
+                    && number.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+            }
+        };
+    });
+    tells
 }
 
 /// Whether the result line of a test run counts failures: `1 failed`, `failures=1` or `FAIL`, but

@@ -444,6 +444,118 @@ fn reports_comfort_and_hearsay_are_no_rules() {
 }
 
 #[test]
+fn invitations_and_wishes_are_no_rules_and_conditions_are() {
+    // Conditions of an invitation, orders with a word of a rule, and conditions of work.
+    let languages: [[&[&str]; 3]; 6] = [
+        [
+            &[
+                "If you ever get the chance,",
+                "When you have some time,",
+                "If you're ever in Lyon,",
+                "Should you visit us,",
+            ],
+            &[
+                "make sure to see the old town.",
+                "never miss the market.",
+                "you must always try the cake.",
+            ],
+            &[
+                "If you change the schema,",
+                "When the tests fail,",
+                "If you are in doubt,",
+            ],
+        ],
+        [
+            &[
+                "Wenn du mal Gelegenheit dazu hast,",
+                "Falls ihr Zeit habt,",
+                "Wenn du einmal in Bremen bist,",
+            ],
+            &[
+                "verpasse niemals den Markt.",
+                "geh bitte immer zuerst in die Altstadt.",
+            ],
+            &[
+                "Wenn du das Schema änderst,",
+                "Wenn die Tests fehlschlagen,",
+            ],
+        ],
+        [
+            &[
+                "Si tu as l'occasion,",
+                "Quand vous aurez un peu de temps,",
+                "Si jamais vous passez à Lyon,",
+            ],
+            &[
+                "ne rate jamais le marché.",
+                "n'oubliez jamais de voir la vieille ville.",
+            ],
+            &["Si tu modifies le schéma,", "Quand les tests échouent,"],
+        ],
+        [
+            &[
+                "Si tienes la oportunidad,",
+                "Cuando tengas algo de tiempo,",
+                "Si alguna vez vas a Cádiz,",
+            ],
+            &[
+                "nunca te pierdas el mercado.",
+                "visita siempre primero el casco antiguo.",
+            ],
+            &["Si cambias el esquema,", "Cuando fallen las pruebas,"],
+        ],
+        [
+            &[
+                "如果你有机会，",
+                "要是以后有时间的话，",
+                "下次路过这里，",
+                "有空的话，",
+            ],
+            &[
+                "一定要来绿禾公园走一走。",
+                "务必尝尝这里的烤鸭。",
+                "千万不要错过夜景。",
+            ],
+            &["如果改了数据库，", "每次提交之前，"],
+        ],
+        [
+            &[
+                "機会があれば、",
+                "もし時間がありましたら、",
+                "近くに来たら、",
+            ],
+            &[
+                "必ず市場を見てください。",
+                "絶対に夜景を見逃さないでください。",
+            ],
+            &["スキーマを変更したら、", "テストが失敗したら、"],
+        ],
+    ];
+    for [invitations, orders, works] in languages {
+        for order in orders {
+            for invitation in invitations {
+                let text = format!("{invitation} {order}");
+                assert_eq!(found(&text), [""; 0]);
+            }
+            for work in works {
+                let text = format!("{work} {order}");
+                assert_eq!(found(&text), [text.as_str()]);
+            }
+        }
+    }
+    for wish in [
+        "Please always take care of yourself.",
+        "Pass immer gut auf dich auf.",
+        "Prends toujours soin de toi.",
+        "Cuídate siempre mucho.",
+        "一定要注意身体。",
+        "絶対に無理しないでください。",
+    ] {
+        assert_eq!(found(wish), [""; 0]);
+    }
+}
+
+#[test]
 fn rules_outlive_any_number_of_summaries() {
     let mut summary = said(&["Fix it. Never push to main.", "从现在起只用 pnpm。"])
         .section(ALL)

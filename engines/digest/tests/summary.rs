@@ -161,6 +161,107 @@ fn the_goal_is_the_task_and_not_what_was_asked_later() {
 }
 
 #[test]
+fn output_in_a_users_place_is_a_result() {
+    let page = "  % Total    % Received % Xferd  Average Speed\n100   293  100   293    0     0  12993\n\
+                <!DOCTYPE html PUBLIC \"-//W3C//DTD XHTML 1.0//EN\">\n<html>\n<head><title>Page_Title</title></head>\n\
+                <body>Hello there, this is a page. Click on it.</body>\n</html>\n(Open file: n/a)\n(Current directory: /srv/web)\nbash-$";
+    let log = "[INFO] build_step started\nerror[E0308]: mismatched types\n  --> src/a_file.rs:12:5\n\
+               thread 'main' panicked at src/a_file.rs:12:5\nuser@host:~/project$";
+    for output in [page, log] {
+        let summary = Talk::default()
+            .user("Find the flag on the server.")
+            .assistant("I fetch the page.")
+            .user(output)
+            .assistant("I see.")
+            .user(output)
+            .digest(None);
+        assert!(!summary.contains("user said: \"%"), "{summary}");
+        assert!(!summary.contains("user also named"), "{summary}");
+        assert!(!summary.contains("Last worked on"), "{summary}");
+        // With words of the user, it is a request.
+        for request in ["What does this mean?\n", "fix this\n\n"] {
+            let text: &'static str = String::leak(format!("{request}{output}"));
+            let summary = Talk::default()
+                .user("Find the flag on the server.")
+                .user(text)
+                .digest(None);
+            let words = format!("after the user said: \"{}", request.trim());
+            assert!(summary.contains(&words), "{words} in {summary}");
+        }
+    }
+}
+
+#[test]
+fn what_has_a_result_is_not_in_progress() {
+    let call = |talk: Talk, command: &str, result: &'static str| {
+        let arguments = serde_json::json!({ "command": command }).to_string();
+        talk.call("bash", String::leak(arguments), result)
+    };
+    let mut talk = Talk::default().user("Build the release, please.");
+    for (command, result) in [("make all", "ok"), ("make dist", ""), ("ls", "a.rs b.rs")] {
+        talk = call(talk, command, result);
+    }
+    let summary = talk.digest(None);
+    assert!(section(&summary, "### In Progress").is_empty(), "{summary}");
+    assert!(
+        section(&summary, "### Done").contains(&"- `make all` → ok"),
+        "{summary}"
+    );
+    // A call that waits for its result is.
+    let calls: &'static [ToolCallView<'static>] = Vec::leak(vec![ToolCallView::new(
+        "w",
+        "bash",
+        r#"{"command": "make test"}"#,
+    )]);
+    let waits = talk.push(|view| view.with_tool_calls(calls), "assistant");
+    let summary = waits.digest(None);
+    assert_eq!(
+        section(&summary, "### In Progress"),
+        ["- `make test`"],
+        "{summary}"
+    );
+}
+
+#[test]
+fn a_to_do_list_replaces_earlier_ones_and_is_no_line_of_its_own() {
+    let list = |todos: serde_json::Value| -> &'static str {
+        String::leak(serde_json::json!({ "todos": todos }).to_string())
+    };
+    let first = list(serde_json::json!([
+        {"content": "Rename old_name in the parser", "status": "in_progress"},
+        {"content": "Write the docs", "status": "pending"},
+    ]));
+    let second = list(serde_json::json!([
+        {"content": "Write the docs", "status": "completed"},
+        {"content": "Publish new_crate", "status": "pending"},
+    ]));
+    let summary = Talk::default()
+        .user("Do all of it.")
+        .call("TodoWrite", first, "ok")
+        .call("TodoWrite", second, "ok")
+        .digest(None);
+    assert!(
+        !summary.contains("TodoWrite") && !summary.contains("in_progress"),
+        "{summary}"
+    );
+    assert!(
+        summary.contains("The to-do list also named: Rename old_name in the parser"),
+        "{summary}"
+    );
+    assert_eq!(
+        section(&summary, "## Next Steps"),
+        ["- Left on the to-do list: Publish new_crate"]
+    );
+    // The lists of several earlier summaries.
+    let joined = "## Next Steps\n- Left on the to-do list: Write the docs\n\n## Next Steps\n- Left on the to-do list: Publish new_crate";
+    let later = Talk::default().digest(Some(joined));
+    assert_eq!(
+        section(&later, "## Next Steps"),
+        ["- Left on the to-do list: Publish new_crate"]
+    );
+}
+
+#[test]
 fn a_report_is_a_sentence_and_not_the_heading_over_it() {
     let summary = Talk::default()
         .user("Compare them.")
@@ -703,7 +804,7 @@ fn what_a_models_summary_lacks_is_found() {
     );
     assert!(!missing.contains("3f2a9c1"), "{missing}");
     assert_eq!(
-        digest.missing_from("3f2a9c1 77ab01c cache_store", Budget::chars(400)),
+        digest.missing_from("Fix it: 3f2a9c1 77ab01c cache_store", Budget::chars(400)),
         ""
     );
 }

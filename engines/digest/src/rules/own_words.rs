@@ -462,6 +462,23 @@ impl BlankedText<'_> {
     }
 }
 
+/// Whether a message is the output of a program, though it came as a user's: most of its lines are, and
+/// so are the first and the last, which would be a request about it otherwise.
+pub(crate) fn is_output(text: &str) -> bool {
+    const LEAST_LINES: usize = 3;
+    let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let is_printed = |line: &str| {
+        let is_prompt = line.len() < 80 && !line.contains(' ') && line.ends_with(['$', '#', '%']);
+        let is_table = line.contains("   ") && !is_item(line);
+        is_prompt || is_table || writer(line, &line.to_lowercase()) >= Writer::Labelled
+    };
+    let printed = lines().filter(|line| is_printed(line)).count();
+    lines().next().is_some_and(is_printed)
+        && lines().next_back().is_some_and(is_printed)
+        && lines().count() >= LEAST_LINES
+        && printed * 2 > lines().count()
+}
+
 /// Whether a line is the head of a project file, as clients write it.
 fn is_file_head(line: &str) -> bool {
     if line.len() > HEAD_BYTES {
