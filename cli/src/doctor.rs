@@ -283,7 +283,8 @@ fn examine_catalog(catalog: &Catalog, loaded: &Loaded, findings: &mut Findings) 
 }
 
 /// Reports whether a plugin can be used: its files may be written by nobody else, its settings are
-/// valid, and its library matches the pin.
+/// valid, it asks for what the interface has, and its library matches the pin or its program is
+/// installed.
 fn examine_plugin(plugin: &Plugin, loaded: &Loaded, findings: &mut Findings) {
     let about = format!("plugin {}", plugin.name);
     for warning in &plugin.warnings {
@@ -299,11 +300,19 @@ fn examine_plugin(plugin: &Plugin, loaded: &Loaded, findings: &mut Findings) {
             ),
         ),
         PluginState::Ready { manifest, library } => {
-            let wrong = wrong_settings(loaded, &manifest.name, &manifest.settings);
+            let mut wrong = wrong_settings(loaded, &manifest.name, &manifest.settings);
+            let asks = manifest.unknown_asks().into_iter();
+            wrong.extend(asks.map(|ask| {
+                let path = manifest.path.display();
+                format!(
+                    "{path}: `asks` names `{ask}`, which is no flag of the engine interface: correct or remove it"
+                )
+            }));
             for problem in &wrong {
                 findings.problem(about.as_str(), problem.as_str());
             }
-            match manifest.verify(library) {
+            let starts = (manifest.verify(library)).and_then(|()| manifest.program().map(drop));
+            match starts {
                 Err(problem) => findings.problem(about, problem.to_string()),
                 Ok(()) if wrong.is_empty() => {
                     findings.ok(

@@ -129,7 +129,7 @@ fn run_beside(
         let totals = handle.map(|handle| handle.totals()).unwrap_or_default();
         Ok(Ran {
             code,
-            last: last_lines(agent, &totals, loaded),
+            last: last_lines(agent, &totals, loaded, own.log()),
         })
     })
 }
@@ -198,9 +198,10 @@ fn first_line(gateway: &Gateway, loaded: &Loaded, agent: &Agent, addresses: &Add
     line
 }
 
-/// Returns the lines that are printed after the command: how many requests were managed and what
-/// was saved, or what to do if the command did not use the gateway.
-fn last_lines(agent: &Agent, totals: &Totals, loaded: &Loaded) -> Vec<String> {
+/// Returns the lines that are printed after the command: how many requests were managed, what was
+/// saved and what went wrong, or what to do if the command did not use the gateway. `log` is the file
+/// that has the reasons.
+fn last_lines(agent: &Agent, totals: &Totals, loaded: &Loaded, log: Option<&Path>) -> Vec<String> {
     if totals.requests + totals.others == 0 {
         return vec![
             format!(
@@ -214,12 +215,36 @@ fn last_lines(agent: &Agent, totals: &Totals, loaded: &Loaded) -> Vec<String> {
     if totals.requests > totals.managed {
         line.push_str(&format!(" of {}", totals.requests));
     }
-    line.push_str(&format!(", {}", counted(totals.saved_tokens, "token")));
+    line.push_str(&format!(
+        " in {}, {}, {}",
+        counted(totals.sessions, "session"),
+        counted(totals.compactions, "compaction"),
+        counted(totals.saved_tokens, "token")
+    ));
     if totals.saved_dollars >= 0.005 {
         line.push_str(&format!(" and ${:.2}", totals.saved_dollars));
     }
     line.push_str(" saved");
-    vec![line]
+    let mut lines = vec![line];
+    let failed = [
+        (totals.failed_open, "not managed, because something failed"),
+        (
+            totals.refused_as_too_long,
+            "refused as too long by the provider",
+        ),
+    ];
+    let failed: Vec<String> = (failed.into_iter())
+        .filter(|(requests, _)| *requests > 0)
+        .map(|(requests, what)| format!("{} {what}", counted(requests, "request")))
+        .collect();
+    if !failed.is_empty() {
+        let mut line = format!("contexture: {}", failed.join("; "));
+        if let Some(log) = log {
+            line.push_str(&format!("; the reasons are in {}", log.display()));
+        }
+        lines.push(line);
+    }
+    lines
 }
 
 /// The original stderr, kept for the command and for the lines that `run` prints. Everything else
@@ -244,6 +269,11 @@ impl OwnStderr {
     #[cfg(not(unix))]
     fn keep(_: &Path) -> Self {
         Self { kept: None }
+    }
+
+    /// The path of the log. `None` if the log is on stderr.
+    fn log(&self) -> Option<&Path> {
+        self.kept.as_ref().map(|(_, path, _)| path.as_path())
     }
 
     /// Restores stderr. After this, messages go to the terminal again.

@@ -190,6 +190,38 @@ fn the_doctor_is_content_with_the_defaults_and_names_what_is_wrong() {
     ran.stdout_has("`fake` cannot be loaded");
 }
 
+/// A plugin is not called fit if its engine could never start, nor if it asks for what does not exist.
+#[test]
+fn the_doctor_calls_no_plugin_fit_that_cannot_start() {
+    let examined = |program: &str, asks: &str| {
+        let home = Home::new();
+        home.put("home/plugins/context_engine/script/engine.sh", "");
+        plugin(
+            &home,
+            "script",
+            &format!(
+                "name: script\nversion: \"1\"\ncommand: [{program}, engine.sh]\nasks: [{asks}]\n"
+            ),
+        );
+        let told = json(&home.contexture("engines doctor --json").stdout);
+        let findings = told["findings"].as_array().unwrap().iter();
+        let of_plugin = findings.filter(|finding| finding["about"] == "plugin script");
+        let said =
+            of_plugin.map(|finding| format!("{}: {}", finding["health"], finding["message"]));
+        (told["healthy"] == true, said.collect::<Vec<_>>().join("\n"))
+    };
+    let (healthy, said) = examined("sh", "rewrites");
+    assert!(healthy && said.starts_with("\"ok\""), "{said}");
+    for (program, asks, part) in [
+        ("no-such-shell", "rewrites", "`no-such-shell`"),
+        ("sh", "rewrites, everything", "`everything`"),
+    ] {
+        let (healthy, said) = examined(program, asks);
+        assert!(!healthy && said.contains(part), "{said}");
+        assert!(!said.contains("\"ok\""), "{said}");
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn the_doctor_notices_a_home_that_cannot_be_written() {

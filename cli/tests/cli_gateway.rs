@@ -566,7 +566,7 @@ fn run_goes_on_to_the_address_of_the_environment_and_keeps_off_the_screen() {
         assert!(lines[0].contains(said), "{said}: {stderr}");
     }
     assert!(
-        lines[1].contains("1 request managed") && lines[1].contains("saved"),
+        lines[1].contains("1 request managed in 1 session, 0 compactions, 0 tokens saved"),
         "{stderr}"
     );
     let log = bare.path("home/logs/run.log");
@@ -695,6 +695,27 @@ fn run_gives_its_command_the_token_and_never_the_key() {
     assert_eq!(sent.header("authorization"), Some("Bearer sk-the-real-key"));
     drop(child.stdin.take());
     child.wait().unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn run_ends_with_what_was_refused_as_too_long() {
+    let provider = Simulator::start();
+    provider.answer_with(|_| Answer::text("Yes."));
+    let home = home(&provider, "");
+    let under = Under::start(&home, &[]);
+    assert!(ask(&under.1[0], "/v1/chat/completions").contains("Yes."));
+    provider.set(|options| options.window = Some(1));
+    let refused = ask(&under.1[0], "/v1/chat/completions");
+    assert!(refused.contains("context_length_exceeded"), "{refused}");
+    let (stderr, _) = under.end();
+    let last = stderr.lines().last().unwrap();
+    assert!(
+        last.contains("1 request refused as too long") && last.contains("logs/run.log"),
+        "{stderr}"
+    );
+    let log = home.read("home/logs/run.log");
+    assert!(log.contains("no shorter one could be sent"), "{log}");
 }
 
 /// `serve` says where the token is, and an agent that has none is told the same.

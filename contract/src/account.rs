@@ -31,7 +31,8 @@ pub(super) enum WindowEntry<'a> {
     Kept(usize),
     Restored(usize),
     Replaced(usize, &'a Replacement),
-    Summary(&'a Summary),
+    /// A summary, and the first and the last message that it covers, if it covers any.
+    Summary(&'a Summary, Option<(usize, usize)>),
     Notice(&'a Notice),
     Stub {
         call: usize,
@@ -110,10 +111,13 @@ impl<'a> Account<'a> {
                     ));
                 }
                 Entry::Summary(summary) => {
+                    let mut covered: Option<(usize, usize)> = None;
                     for id in &summary.covers {
-                        settle(*id, Disposition::Summarised)?;
+                        let at = settle(*id, Disposition::Summarised)?;
+                        let (first, last) = covered.unwrap_or((at, at));
+                        covered = Some((first.min(at), last.max(at)));
                     }
-                    places.push(WindowEntry::Summary(summary));
+                    places.push(WindowEntry::Summary(summary, covered));
                 }
                 Entry::Notice(notice) => places.push(WindowEntry::Notice(notice)),
                 Entry::StubResult(stub) => places.push(WindowEntry::Stub {
@@ -165,6 +169,29 @@ impl<'a> Account<'a> {
             .count()
     }
 
+    /// Fails if a summary stands after something that is later than all that it covers. The model
+    /// would take its text for news then. A summary may stand earlier, as an introduction to what is
+    /// kept.
+    pub(super) fn check_summaries(&self, messages: &[MessageView<'_>]) -> Result<(), Violation> {
+        // The latest message with which an entry so far begins.
+        let mut latest: Option<usize> = None;
+        for place in &self.places {
+            let Some((first, last)) = place.span() else {
+                continue;
+            };
+            if let (WindowEntry::Summary(summary, _), Some(latest)) = (place, latest)
+                && last < latest
+            {
+                return Err(Violation::SummaryTooLate {
+                    covers: Ids(summary.covers.clone()),
+                    after: messages[latest].id(),
+                });
+            }
+            latest = latest.max(Some(first));
+        }
+        Ok(())
+    }
+
     /// Fails if two messages of the new window are in another order than in the old one.
     fn check_order(&self, messages: &[MessageView<'_>]) -> Result<(), Violation> {
         let mut last: Option<usize> = None;
@@ -187,7 +214,16 @@ impl WindowEntry<'_> {
     pub(super) fn message(&self) -> Option<usize> {
         match self {
             Self::Kept(at) | Self::Restored(at) | Self::Replaced(at, _) => Some(*at),
-            Self::Summary(_) | Self::Notice(_) | Self::Stub { .. } => None,
+            Self::Summary(..) | Self::Notice(_) | Self::Stub { .. } => None,
+        }
+    }
+
+    /// The positions of the first and the last old message that this entry holds or covers. `None`
+    /// if there are none.
+    fn span(&self) -> Option<(usize, usize)> {
+        match self {
+            Self::Summary(_, covered) => *covered,
+            entry => entry.message().map(|at| (at, at)),
         }
     }
 }

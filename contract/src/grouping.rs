@@ -186,7 +186,7 @@ impl GroupingCheck<'_> {
                         answering = None;
                     }
                 }
-                WindowEntry::Summary(_) | WindowEntry::Notice(_) => {
+                WindowEntry::Summary(..) | WindowEntry::Notice(_) => {
                     answering = None;
                     // The group is complete once its last message has been passed, and an
                     // insertion after it is allowed.

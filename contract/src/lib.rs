@@ -6,7 +6,8 @@
 //!    of the history.
 //! 2. A tool call and its results stay together, calls in flight are untouched, and no call or
 //!    result loses its counterpart.
-//! 3. Every message is accounted for exactly once, and kept messages stay in order.
+//! 3. Every message is accounted for exactly once, kept messages stay in order, and no summary
+//!    stands after a message that is later than all that it covers.
 //! 4. The grouping rules of the provider are obeyed.
 //! 5. The window gets smaller.
 //! 6. Summaries, notices and replaced texts are marked and cannot be mistaken for what a user
@@ -192,12 +193,13 @@ pub fn check(
         check_last_user(&messages[at], account.dispositions[at], limits)?;
     }
     grouping::check(messages, &account, last_user, limits)?;
+    account.check_summaries(messages)?;
     for place in &account.places {
         match place {
             WindowEntry::Replaced(at, new) => {
                 wording::check_replacement(&messages[*at], new, &limits.marks)?;
             }
-            WindowEntry::Summary(new) => wording::check_summary(&new.text, &new.covers)?,
+            WindowEntry::Summary(new, _) => wording::check_summary(&new.text, &new.covers)?,
             WindowEntry::Notice(notice) => wording::check_notice(&notice.text)?,
             WindowEntry::Kept(_) | WindowEntry::Restored(_) | WindowEntry::Stub { .. } => {}
         }

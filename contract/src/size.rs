@@ -26,7 +26,7 @@ pub(super) fn tokens_of(
         // Only the owner of a restored message knows its full text, and counts what it adds.
         WindowEntry::Kept(at) | WindowEntry::Restored(at) => messages[*at].tokens(),
         WindowEntry::Replaced(at, new) => replaced(&messages[*at], new, count),
-        WindowEntry::Summary(new) => {
+        WindowEntry::Summary(new, _) => {
             let text = new.text.as_str();
             let mark = match is_marked(text, &[SUMMARY_MARK], marks) {
                 true => 0,

@@ -179,6 +179,55 @@ fn the_order_of_what_stays_is_unchanged() {
 }
 
 #[test]
+fn a_summary_stands_before_what_is_later_than_all_that_it_covers() {
+    let late = |covers: &[u64], after| Violation::SummaryTooLate {
+        covers: Ids(covers.iter().copied().map(MessageId).collect()),
+        after: id(after),
+    };
+    let rest = || vec![keep(2), keep(3), keep(4), keep(5), keep(6)];
+    let refused = refusal(vec![keep(6), summary(1..=5)]);
+    assert_eq!(refused, late(&[1, 2, 3, 4, 5], 6));
+    assert_eq!(
+        refused.to_string(),
+        "the summary of m1, m2, m3, m4, m5 comes after m6 in the proposal, but all that it covers comes before \
+         it in the conversation"
+    );
+    assert_eq!(
+        refusal([rest(), vec![summary([1])]].concat()),
+        late(&[1], 6)
+    );
+    assert_eq!(
+        refusal(vec![summary([2, 3, 4]), summary([1]), keep(5), keep(6)]),
+        late(&[1], 2)
+    );
+    // What it covers lies around a message that is kept: it may stand on both sides of it.
+    let parts = || vec![keep(2), keep(3), keep(4)];
+    let around = || summary([1, 5]);
+    for entries in [
+        [vec![around()], parts(), vec![keep(6)]].concat(),
+        [parts(), vec![around(), keep(6)]].concat(),
+        // It introduces what is kept, and a summary of nothing has no place to be late for.
+        vec![summary(2..=5), keep(1), keep(6)],
+        [
+            vec![said("Told.", [])],
+            vec![around()],
+            parts(),
+            vec![keep(6), said("So.", [])],
+        ]
+        .concat(),
+    ] {
+        let verdict = verdict(entries.clone());
+        assert!(
+            !matches!(
+                verdict,
+                Err(Violation::SummaryTooLate { .. } | Violation::OrderChanged { .. })
+            ),
+            "{entries:?}: {verdict:?}"
+        );
+    }
+}
+
+#[test]
 fn the_last_user_message_stays_verbatim_and_even_alone_before_a_long_tool_run() {
     let removed = Violation::LastUserRemoved { id: id(6) };
     assert_eq!(refusal(vec![summary(1..=6)]), removed);
@@ -425,6 +474,27 @@ fn a_pin_that_fits_is_not_lost() {
     assert_eq!(check(vec![notes, keep(2)]), Err(lost));
     let section = format!("Notes.\n\n{PINS_HEADING}\n- The port is 8123.");
     assert!(check(vec![said(&section, [1]), keep(2)]).is_ok());
+}
+
+#[test]
+fn pins_are_no_text_of_an_empty_summary() {
+    let pinned = format!("/pin Keep it.\n{LONG}");
+    let messages = [
+        MessageView::new(id(1), "user").with_text(&pinned),
+        MessageView::new(id(2), "assistant").with_text(LONG),
+        MessageView::new(id(3), "user").with_text("Go on."),
+    ];
+    let pins = Pins::of(&messages, &[], &[], 1_000, count);
+    let verdict = |text: &str| {
+        let mut proposal = Compaction::new(vec![said(text, [1, 2]), keep(3)]);
+        assert!(pins.keep_in(&messages, &mut proposal));
+        check(&messages, &proposal, &limits(), count)
+    };
+    for text in ["", " \n", SUMMARY_MARK] {
+        let covers = Ids(vec![id(1), id(2)]);
+        assert_eq!(verdict(text), Err(Violation::EmptySummary { covers }));
+    }
+    assert!(verdict("Done.").is_ok());
 }
 
 #[test]
@@ -888,6 +958,15 @@ proptest! {
             let mut doubled = entries.clone();
             doubled.insert(other.index(entries.len() + 1), entries[at].clone());
             prop_assert!(verdict(doubled).is_err(), "an entry stands twice");
+
+            let is_summary = |entry: &Entry| matches!(entry, Entry::Summary(_));
+            let from = entries.iter().position(is_summary).unwrap();
+            let to = from + other.index(entries.len() - from);
+            if to > from {
+                let mut late = entries.clone();
+                late[from..=to].rotate_left(1);
+                prop_assert!(verdict(late).is_err(), "a summary stands behind what is later");
+            }
 
             let staying: Vec<usize> = (0..entries.len())
                 .filter(|at| matches!(entries[*at], Entry::Keep(_) | Entry::Replace(_)))

@@ -64,6 +64,20 @@ pub enum Violation {
         /// The message that precedes it in the proposal but follows it in the conversation.
         after: MessageId,
     },
+    /// A summary comes after a message that is later than all that it covers, such as the user's
+    /// last one, so the model would take old events for new ones. Put it where the first of the
+    /// covered messages was, or before.
+    #[error(
+        "the summary of {covers} comes after {after} in the proposal, but all that it covers comes before it in \
+         the conversation"
+    )]
+    SummaryTooLate {
+        /// The messages that the summary covers, to tell which summary is meant.
+        covers: Ids,
+        /// The latest message that precedes the summary in the proposal, kept or covered by
+        /// another summary.
+        after: MessageId,
+    },
     /// The last real user message would be removed or covered by a summary, so the model would
     /// not know what to answer. If the message is too large for the window, a preview may
     /// replace it.
@@ -265,7 +279,7 @@ pub enum Violation {
         /// The id of the message that the thinking led to.
         next: MessageId,
     },
-    /// A summary has no text apart from its marks and white space. If the covered messages need
+    /// A summary has no text apart from its marks, its pins and white space. If the covered messages need
     /// no summary, drop them instead.
     #[error("the summary of {covers} is empty")]
     EmptySummary {

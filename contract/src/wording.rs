@@ -15,6 +15,7 @@ use contexture_engine_api::{
 };
 use serde_json::value::RawValue;
 
+use super::pins::without_pins;
 use super::violation::{Ids, Violation};
 
 /// Checks a replacement against the message that it shortens. `marks` are those that the engine
@@ -107,14 +108,15 @@ fn is_shortened(message: &MessageView<'_>, text: &str, marks: &[String]) -> bool
         || (message.kind() == MessageKind::Summary && text.starts_with(SUMMARY_MARK))
 }
 
-/// Checks the text of a summary, with or without its marks. It must have text, must not contain
-/// the end mark, and must not begin like a message of the user.
+/// Checks the text of a summary, with or without its marks. It must have text besides its pins,
+/// must not contain the end mark, and must not begin like a message of the user.
 pub(super) fn check_summary(text: &str, covers: &[MessageId]) -> Result<(), Violation> {
     let covers = || Ids(covers.to_vec());
     let text = text.trim();
     let text = text.strip_prefix(SUMMARY_MARK).unwrap_or(text);
     let text = text.strip_suffix(SUMMARY_END_MARK).unwrap_or(text).trim();
-    if text.is_empty() {
+    // The host has written the pins already.
+    if without_pins(text).trim().is_empty() {
         return Err(Violation::EmptySummary { covers: covers() });
     }
     if text.contains(SUMMARY_END_MARK) {

@@ -243,6 +243,14 @@ pub struct Totals {
     /// Requests that were handled as turns of a session. The difference to `requests` was passed on
     /// unchanged.
     pub managed: u64,
+    /// Requests that should have been turns and were passed on unchanged, because something failed.
+    pub failed_open: u64,
+    /// Turns that the provider refused as too long, and that could not be shortened any further.
+    pub refused_as_too_long: u64,
+    /// Sessions that had requests. One that left memory and came back counts again.
+    pub sessions: u64,
+    /// Compactions that changed a window.
+    pub compactions: u64,
     /// Estimated tokens that the engine saved, at four bytes per token.
     pub saved_tokens: u64,
     /// Estimated savings in US dollars at list prices. Negative if the requests cost more with the

@@ -114,6 +114,14 @@ const COUNTERS: &[(&str, FixedLabels, &str)] = &[
         "Requests that were shortened and sent again because the provider refused them as too long.",
     ),
     (
+        "refused_as_too_long_total",
+        "Turns that the provider refused as too long, and that could not be shortened any further.",
+    ),
+    (
+        "sessions_total",
+        "Sessions that came into memory. One that comes back counts again.",
+    ),
+    (
         "cut_streams_total",
         Some(&[]),
         "Streams that ended before the answer was complete.",
@@ -352,6 +360,10 @@ impl Metrics {
             requests: self.sum("requests_total", "") as u64,
             others: self.sum("not_managed_total", "reason=\"endpoint\"") as u64,
             managed: self.sum("requests_total", "outcome=\"managed\"") as u64,
+            failed_open: self.sum("failed_open_total", "") as u64,
+            refused_as_too_long: self.sum("refused_as_too_long_total", "") as u64,
+            sessions: self.sum("sessions_total", "") as u64,
+            compactions: self.sum("compactions_total", "outcome=\"compacted\"") as u64,
             saved_tokens: self.sum("saved_tokens_total", "") as u64,
             saved_dollars: self.saved_microdollars.load(Ordering::Relaxed) as f64 / 1e6,
         }

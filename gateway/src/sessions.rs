@@ -370,6 +370,9 @@ impl Sessions {
         let mut slots = lock(&self.slots);
         // Removed slots are dropped after the lock is released.
         let mut gone = Vec::new();
+        if !slots.contains_key(id) {
+            metrics.add("sessions_total", "", 1.0);
+        }
         let (slot, used) = slots.entry(id.to_owned()).or_default();
         *used = now;
         let slot = slot.clone();

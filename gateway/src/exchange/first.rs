@@ -197,6 +197,14 @@ pub(super) async fn send_fitting(
             result = again;
             continue;
         }
+        if found.is_some() {
+            let metrics = &exchange.shared.metrics;
+            metrics.add("refused_as_too_long_total", "", 1.0);
+            tracing::warn!(
+                session = %result.session,
+                "the provider refused the request as too long, and no shorter one could be sent"
+            );
+        }
         let refused = ProviderRefusal {
             status,
             headers,

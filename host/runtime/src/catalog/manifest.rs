@@ -350,6 +350,15 @@ impl Manifest {
         }
     }
 
+    /// Returns what the manifest says that the engine asks for, but that no engine can: a misspelling,
+    /// or a flag of a later version of the interface. It grants nothing.
+    pub fn unknown_asks(&self) -> Vec<&str> {
+        // Cannot fail: `About` always has a JSON form.
+        let about = serde_json::to_value(About::default()).unwrap_or_default();
+        let asks = self.asks.iter().flatten().map(String::as_str);
+        asks.filter(|ask| !about[*ask].is_boolean()).collect()
+    }
+
     /// Returns the SHA-256 of a library in lower-case hex, whether or not the manifest pins one. For a
     /// command it is that of all files in the plugin's folder except the manifest.
     ///
@@ -382,7 +391,7 @@ impl Manifest {
     /// # Errors
     /// Returns [`PluginProblem`] if the program is not on the PATH, or if it is given as a path and
     /// another user can write it.
-    pub(crate) fn program(&self) -> Result<Option<(PathBuf, &[String])>, PluginProblem> {
+    pub fn program(&self) -> Result<Option<(PathBuf, &[String])>, PluginProblem> {
         let command = self.command.as_ref();
         let Some((program, arguments)) = command.and_then(|command| command.split_first()) else {
             return Ok(None);
