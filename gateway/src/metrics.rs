@@ -56,6 +56,7 @@ const OTHERS: &[&str] = &[
     "conversation",
     "endpoint",
     "fallback",
+    "item_reference",
     "n",
     "no messages",
     "observed",
@@ -115,10 +116,12 @@ const COUNTERS: &[(&str, FixedLabels, &str)] = &[
     ),
     (
         "refused_as_too_long_total",
+        Some(&[]),
         "Turns that the provider refused as too long, and that could not be shortened any further.",
     ),
     (
         "sessions_total",
+        Some(&[]),
         "Sessions that came into memory. One that comes back counts again.",
     ),
     (
