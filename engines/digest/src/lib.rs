@@ -299,10 +299,20 @@ impl<'a> Digest<'a> {
         self.lines.iter().map(chars_of).sum()
     }
 
-    /// Writes the highest ranked facts that are missing from `summary`, which a model wrote. They
-    /// are lines under headings, to be [merged](merge) into the summary. The result is empty if
-    /// nothing is missing.
+    /// Writes what is missing from `summary`, which a model wrote: how to go on, such as the last
+    /// requests, and the highest ranked facts. They are lines under headings, to be [merged](merge)
+    /// into the summary. The result is empty if nothing is missing.
     pub fn missing_from(&self, summary: &str, budget: Budget<'_>) -> String {
+        let mut surroundings = Surroundings::of(&self.span);
+        budget.fit(|max_chars| {
+            let page = self.page(&mut surroundings, max_chars);
+            page.with_key_lines(summary).missing(summary)
+        })
+    }
+
+    /// Like [`missing_from`](Self::missing_from), with facts only. Use it for the summary of a part of
+    /// a conversation, which does not say how to go on.
+    pub fn facts_missing_from(&self, summary: &str, budget: Budget<'_>) -> String {
         let mut surroundings = Surroundings::of(&self.span);
         budget.fit(|max_chars| self.page(&mut surroundings, max_chars).missing(summary))
     }

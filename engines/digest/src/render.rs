@@ -4,8 +4,8 @@
 //! up to a share of the budget. What says how to go on, such as the user's last request, has room of
 //! its own. Then it chooses facts by value per character, as bare names after
 //! what they belong to. With the rest of the budget it adds headings and replaces names by quotes,
-//! the cheapest first, and finally adds further lines. [`Page::missing`] does the same for what
-//! another summary lacks. A name is never written twice: `say` marks everything that a
+//! the cheapest first, and finally adds further lines. [`Page::with_key_lines`] and
+//! [`Page::missing`] do the same for what another summary lacks. A name is never written twice: `say` marks everything that a
 //! chosen text mentions, including the parts of a path. All sizes are characters.
 
 use std::ops::Range;
@@ -206,9 +206,9 @@ impl<'d, 'l> Page<'d, 'l> {
         self.write(&excerpts)
     }
 
-    /// Chooses and writes what `summary` lacks, as lines under headings: how to go on, and facts. What
-    /// the earlier summary had is not added again, because the author of `summary` knew it.
-    pub(crate) fn missing(mut self, summary: &str) -> String {
+    /// Chooses the lines that say how to go on and that `summary` lacks. What the earlier summary had is
+    /// not added again, because the author of `summary` knew it.
+    pub(crate) fn with_key_lines(mut self, summary: &str) -> Self {
         let told = Terms::of(summary);
         let mut lines = self.plain_lines();
         lines.retain(|at| {
@@ -219,6 +219,12 @@ impl<'d, 'l> Page<'d, 'l> {
             !is_carried && !Terms::of(words).are_all_in(&told)
         });
         self.choose_key_lines(&lines, self.room as f32);
+        self
+    }
+
+    /// Chooses and writes the facts that `summary` lacks, and what was chosen before, as lines under
+    /// headings.
+    pub(crate) fn missing(mut self, summary: &str) -> String {
         self.say(summary, Mention::InHead);
         self.choose_facts();
         // A name may be part of a longer word in the summary, which `say` does not see.

@@ -220,7 +220,7 @@ impl Job {
         };
         let model = model.filter(|_| !draft.is_blank);
         let summariser = model.map(|model| {
-            let missing = digest.missing_from(&draft.rules.text, chars(budget));
+            let missing = digest.facts_missing_from(&draft.rules.text, chars(budget));
             draft.facts = missing.lines().map(str::to_owned).collect();
             draft.record = digest.work_record("");
             let most = material_tokens(model.context_length, budget);

@@ -49,7 +49,7 @@ pub(crate) fn text_in(
     let lines = without_loops(lines.chain([""]));
     // Text may stand before headings of the model's own.
     let is_laid_out = lines.iter().any(|line| is_heading(line) && is_given(line));
-    let start = lines.iter().position(|line| is_heading(line));
+    let start = lines.iter().position(is_heading);
     let lines = &lines[start.filter(|_| is_laid_out).unwrap_or(0)..];
     let is_said = |line: &&str| !line.trim().is_empty() && !is_given(line);
     summary_in(match lines.iter().any(is_said) {

@@ -14,9 +14,9 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use contexture_engine_api::{
     About, BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Decision,
-    Delivery, EngineError, Entry, HostInfo, MessageId, MessageKind, MessageView, ModelAnswer,
-    ModelFailure, OpenRequest, Outcome, Replacement, Services, StandaloneEngine, ToolCall,
-    ToolPairs, ToolSpec, WindowState, grouped, in_flight, roomy, thinking_leads_to,
+    Delivery, EngineError, Entry, Floor, HostInfo, MessageId, MessageKind, MessageView,
+    ModelAnswer, ModelFailure, OpenRequest, Outcome, Replacement, Services, StandaloneEngine,
+    ToolCall, ToolPairs, ToolSpec, WindowState, grouped, in_flight, roomy, thinking_leads_to,
 };
 use contexture_summaries::{
     Headroom, SEAL_TOKENS, Sizes, SummaryCycle, WrittenSummary, keep_rules,
@@ -153,7 +153,9 @@ impl<S: Steps> ContextEngine for Tiered<S> {
         // The host's own limit must not override the user's decision to turn automatic management
         // off.
         if order.by_hygiene && !self.settings.enable_context_management {
-            return Ok(Outcome::NothingToDo(OFF.to_owned()));
+            let tokens = order.window.best_prompt_tokens();
+            let floor = Floor::default().tokens(tokens).reason(OFF.to_owned());
+            return Ok(Outcome::FloorTooHigh(floor));
         }
         let decision = self.should_compress(&order.window);
         if !order.force && !decision.is_yes() {

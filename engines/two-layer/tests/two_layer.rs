@@ -543,7 +543,7 @@ fn a_summary_is_prepared_near_the_threshold() {
     let (text, _) = summary(&proposal);
     assert!(text.contains("Prepared."), "{text}");
     assert!(
-        text.contains("Question 4"),
+        text.contains("Question 5"),
         "what came later is digested into it: {text}"
     );
     assert_eq!(host.model.calls(), 1);

@@ -208,7 +208,7 @@ impl Session {
 
     /// Lets the built-in compressor compact what the engine left too large for the window, if
     /// `context.on_failure` is `fallback`. `tried` is what the engine did. After a failure the built-in
-    /// compressor has had its turn already.
+    /// compressor has had its turn already, and a floor that is too high is the engine's last word.
     fn made_to_fit(
         &mut self,
         tried: Option<CompactionReport>,
@@ -217,7 +217,9 @@ impl Session {
         let may_stand_in =
             self.link.on_failure() == OnFailure::Fallback && !self.engine().is_builtin();
         let is_open = |tried: &CompactionReport| {
-            may_stand_in && tried.outcome != OutcomeKind::Failed && !self.current.fits()
+            let is_final =
+                [OutcomeKind::Failed, OutcomeKind::FloorTooHigh].contains(&tried.outcome);
+            may_stand_in && !is_final && !self.current.fits()
         };
         let Some(reason) =
             (tried.as_ref().filter(|tried| is_open(tried))).map(|tried| &tried.reason)

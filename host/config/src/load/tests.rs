@@ -154,7 +154,7 @@ fn the_compressor_gets_the_compression_section_and_its_own_settings_over_it() {
     // The host reads these for every engine, so they would have no effect there.
     for key in HOST_KEYS {
         let said = refusal(&format!(
-            "context: {{engines: {{compressor: {{{key}: null}}}}}}"
+            "context: {{engines: {{compressor: {{{key}: true}}}}}}"
         ));
         let wanted = format!("`context.engines.compressor.{key}` belongs in `compression`");
         assert!(said.contains(&wanted), "{said}");

@@ -300,7 +300,7 @@ fn a_session_that_keeps_failing_is_in_quarantine_for_a_while_and_no_other_is() {
         .call("status", Deadline::Short, |_| Ok(()))
         .unwrap_err();
     assert!(
-        matches!(&refused, CallError::Quarantined { reason, .. } if reason.contains("full") && reason.contains("in this session")),
+        matches!(&refused, CallError::Quarantined { reason, .. } if reason.contains("broken") && reason.contains("in this session")),
         "{refused}"
     );
     assert_eq!(session.quarantine(), Some(refused.to_string()));

@@ -269,11 +269,6 @@ impl ContextEngine for Misbehaving {
         match self.fault.as_str() {
             "rests" => return Ok(Outcome::NothingToDo("on purpose".into())),
             "defers" => return Ok(Outcome::Deferred("on purpose".into())),
-            "cannot" => {
-                return Ok(Outcome::FloorTooHigh(
-                    Floor::default().reason("on purpose".into()),
-                ));
-            }
             _ => {}
         }
         let user = messages.iter().rposition(MessageView::is_real_user);
