@@ -39,7 +39,8 @@ const OUTCOMES: &[&str] = &[
 /// Why a request fails open.
 const FAILURES: &[&str] = &[
     "engine", "engine_not_open", "format", "held_too_long", "not_text", "overtaken", "panic",
-    "provider_refused", "record", "session_in_use", "too_many_messages", "unknown_window",
+    "provider_refused", "record", "session_in_use", "storage", "too_many_messages",
+    "unknown_window",
 ];
 /// Why a request is refused.
 const REFUSALS: &[&str] = &[
