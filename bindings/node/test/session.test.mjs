@@ -94,7 +94,7 @@ test("what the agent says in its system prompt stays after a compaction, in ever
   const said = "Never give doses.";
   const long = (role, parts) => Array.from({ length: 80 }, (_, number) => ({ role: number % 2 ? role : "user", ...parts(`Part ${number}. `.repeat(200)) }));
   const bodies = {
-    chat: { messages: [{ role: "system", content: said }, ...long("assistant", (content) => ({ content }))] },
+    openai: { messages: [{ role: "system", content: said }, ...long("assistant", (content) => ({ content }))] },
     anthropic: { system: said, messages: long("assistant", (content) => ({ content })) },
     responses: { instructions: said, input: long("assistant", (content) => ({ content })) },
     gemini: { systemInstruction: { parts: [{ text: said }] }, contents: long("model", (text) => ({ parts: [{ text }] })) },
@@ -109,9 +109,9 @@ test("what the agent says in its system prompt stays after a compaction, in ever
     assert.ok(textual.body.includes(said), format);
     assert.ok(textual.messages.length < 80, format);
   }
-  const list = JSON.stringify(bodies.chat.messages);
+  const list = JSON.stringify(bodies.openai.messages);
   const turn = await (await opened.session("list", OPTIONS)).turn(list, { compact: "never" });
-  assert.deepEqual(turn.messages, bodies.chat.messages);
+  assert.deepEqual(turn.messages, bodies.openai.messages);
 });
 
 test("a session is continued by its id, and has one holder", async () => {
