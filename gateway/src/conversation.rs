@@ -243,19 +243,23 @@ pub(crate) fn read(
         None
     };
     let key = session_key::key(headers, &wire);
-    let why = match why {
-        Some(why) => why,
-        None => match turn_request(shared, settings, post, body.clone())? {
-            Ok(request) => return Ok(RequestKind::Turn(Arc::new(request))),
-            Err(why) => why,
-        },
+    let Some(why) = why else {
+        let request = turn_request(shared, settings, post, body, &key)?;
+        return Ok(match request {
+            Ok(request) => RequestKind::Turn(Arc::new(request)),
+            Err(why) => RequestKind::PassThrough(PassThrough {
+                why,
+                session: key.name,
+                summary_target: None,
+                as_turn: None,
+            }),
+        });
     };
     let summary_target = summary_target(shared, post, &wire, &key, system_hash(&wire), &why)
         .map_err(|error| Failure::new("record", error))?;
     let as_turn = summary_target.as_ref().and_then(|_| {
-        let request = turn_request(shared, settings, post, body.clone())
-            .ok()?
-            .ok()?;
+        let request = turn_request(shared, settings, post, body, &key);
+        let request = request.ok()?.ok()?;
         let request = TurnRequest {
             // The client would be given a call that it does not know.
             without_tools: true,
@@ -282,6 +286,7 @@ fn turn_request(
     settings: &Settings,
     post: &PostRequest,
     body: SharedBody,
+    key: &SessionKey,
 ) -> Result<Result<TurnRequest, UnmanagedReason>, Failure> {
     let PostRequest {
         api, headers, url, ..
@@ -289,9 +294,8 @@ fn turn_request(
     let api = *api;
     let format = api.format();
     let wire = body.wire();
-    let key = session_key::key(headers, &wire);
     let system = system_hash(&wire);
-    let stored = |id: &str| stored_item(shared, post, &wire, &key, id);
+    let stored = |id: &str| stored_item(shared, post, &wire, key, id);
     let expanded = references::expand(&shared.items, post.tenant.as_deref(), &body, stored);
     let (body, references) = match expanded {
         Ok(Some(expanded)) => expanded,
@@ -327,7 +331,7 @@ fn turn_request(
         ));
     };
     let identities = shared.identities.identify(format, &wire.messages);
-    let name = name_of(&key, &identities);
+    let name = name_of(key, &identities);
     let query = LineageQuery {
         format,
         system,
@@ -628,7 +632,7 @@ impl TurnRequest {
 
     /// Remembers the items of an answer, if the client may refer to them.
     pub(crate) fn remember(&self, shared: &Shared, answer: &[String]) {
-        if references::are_stored(self.api, &self.body.wire()) {
+        if references::are_stored(self.api, &self.body) {
             let tenant = self.spec.tenant.as_deref();
             let is_saved = !self.references.is_empty();
             shared.items.remember(tenant, answer, is_saved);
@@ -638,7 +642,7 @@ impl TurnRequest {
     /// The changes of the record that store the items of an answer. There are none if the client did
     /// not refer to items so far.
     pub(crate) fn item_changes(&self, answer: &[String]) -> Vec<KeptChange<'static>> {
-        if self.references.is_empty() || !references::are_stored(self.api, &self.body.wire()) {
+        if self.references.is_empty() || !references::are_stored(self.api, &self.body) {
             return Vec::new();
         }
         let items = answer.iter();

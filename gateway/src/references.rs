@@ -11,9 +11,10 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use contexture::formats::{BodyEdits, WireBody};
+use contexture::formats::BodyEdits;
+use contexture::lock;
 use contexture::session::KeptChange;
 use serde::Deserialize;
 
@@ -54,8 +55,8 @@ fn referred(raw: &str) -> Option<String> {
 }
 
 /// Whether the provider stores the answer to this request, so that its items can be referred to.
-pub(crate) fn are_stored(api: Api, wire: &WireBody<'_>) -> bool {
-    api == Api::Responses && wire.member("store") != Some("false")
+pub(crate) fn are_stored(api: Api, body: &SharedBody) -> bool {
+    api == Api::Responses && body.wire().member("store") != Some("false")
 }
 
 /// The items of answers that clients may refer to, by tenant and id.
@@ -82,7 +83,7 @@ struct CachedItem {
 impl ItemCache {
     /// Remembers the items of an answer. `is_saved` says whether the record has them too.
     pub(crate) fn remember(&self, tenant: Option<&str>, items: &[impl AsRef<str>], is_saved: bool) {
-        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = lock(&self.0);
         for item in items.iter().map(AsRef::as_ref) {
             let Some(id) = id_of(item) else { continue };
             let key = (tenant.map(str::to_owned), id);
@@ -104,7 +105,7 @@ impl ItemCache {
 
     /// The item with this id, and whether the record has it.
     fn get(&self, tenant: Option<&str>, id: &str) -> Option<(Arc<str>, bool)> {
-        let cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let cached = lock(&self.0);
         let key = (tenant.map(str::to_owned), id.to_owned());
         let item = cached.items.get(&key)?;
         Some((Arc::clone(&item.text), item.is_saved))

@@ -21,6 +21,7 @@ use contexture::formats::{Format, WireBody};
 use serde_json::Value;
 
 use crate::gemini;
+use crate::subject::texts;
 use crate::window::longest_answer;
 
 /// What a side call is for, in a word or two. It appears on the status page and in the headers.
@@ -231,7 +232,7 @@ pub(crate) fn purpose(wire: &WireBody<'_>) -> Option<Purpose> {
     let last = wire.messages.last().copied().unwrap_or_default();
     // A message is parsed only if it has such a phrase somewhere.
     if holds(last, LAST).is_some()
-        && let Some(purpose) = own_texts(last).find_map(|text| holds(beginning(&text), LAST))
+        && let Some(purpose) = ordered(last)
     {
         return Some(purpose);
     }
@@ -257,22 +258,13 @@ pub(crate) fn purpose(wire: &WireBody<'_>) -> Option<Purpose> {
         .or_else(|| form(wire))
 }
 
-/// The texts of a message of any format. Results of tools are left out: what a tool printed may
-/// quote an order of an agent.
-fn own_texts(raw: &str) -> impl Iterator<Item = String> {
+/// The purpose of a message that begins one of its own texts with an order of an agent. What a tool
+/// printed may quote such an order.
+fn ordered(raw: &str) -> Option<Purpose> {
     let message: Value = serde_json::from_str(raw).unwrap_or_default();
-    let content = (message.get("content"))
-        .or_else(|| message.get("parts"))
-        .filter(|_| message["role"] != "tool" && message["role"] != "function");
-    let texts: Vec<String> = match content {
-        Some(Value::String(text)) => vec![text.clone()],
-        Some(Value::Array(parts)) => (parts.iter())
-            .filter(|part| part["type"] != "tool_result")
-            .filter_map(|part| Some(part.get("text")?.as_str()?.to_owned()))
-            .collect(),
-        _ => Vec::new(),
-    };
-    texts.into_iter()
+    let is_result = message["role"] == "tool" || message["role"] == "function";
+    let mut own = texts(&message).filter(|_| !is_result);
+    own.find_map(|text| holds(beginning(text), LAST))
 }
 
 /// Whether one of the first sentences of a system prompt says that the model is there to summarise a

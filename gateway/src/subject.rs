@@ -73,8 +73,9 @@ impl Subject {
     }
 }
 
-/// The texts of a message's content, or of Gemini's parts, in order.
-fn texts(message: &Value) -> impl Iterator<Item = &str> {
+/// The texts of a message's content, or of Gemini's parts, in order. Results of tools in other messages
+/// are left out.
+pub(crate) fn texts(message: &Value) -> impl Iterator<Item = &str> {
     let content = &message["content"];
     let whole = content.as_str().into_iter();
     let blocks = content.as_array().or_else(|| message["parts"].as_array());
