@@ -117,16 +117,20 @@ pub(super) fn usage(raw: Raw<'_>) -> Option<Usage> {
     };
     let detail =
         |list: &[&str], name: &str| list.iter().find_map(|key| tokens(raw.get(key)?, &[name]));
-    let input = tokens(raw, &["input_tokens", "prompt_tokens"]);
+    let prompt = tokens(raw, &["prompt_tokens"]);
+    let input = prompt.or_else(|| tokens(raw, &["input_tokens"]));
     let output = tokens(raw, &["output_tokens", "completion_tokens"]);
     if input.is_none() && output.is_none() {
         return None;
     }
     // Anthropic counts cached tokens separately from the input, and all other providers as part
-    // of it.
+    // of it, also those that pass Anthropic's figures on beside `prompt_tokens`.
     let read = tokens(raw, &["cache_read_input_tokens"]);
     let written = tokens(raw, &["cache_creation_input_tokens"]);
-    let beside = read.unwrap_or(0) + written.unwrap_or(0);
+    let beside = match prompt {
+        Some(_) => 0,
+        None => read.unwrap_or(0) + written.unwrap_or(0),
+    };
     let written = written.or_else(|| tokens(raw, &["cache_write_input_tokens"]));
     Some(
         Usage::default()

@@ -1292,6 +1292,19 @@ fn a_codex_log_is_read_from_its_last_compaction() {
     assert!(items.raw(3).contains("encrypted_content"));
 }
 
+/// LiteLLM passes Anthropic's figures on beside the whole prompt.
+#[test]
+fn cached_tokens_are_not_added_to_a_whole_prompt() {
+    let chat = one(
+        r#"{"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello","usage":{"prompt_tokens":5300,"completion_tokens":2,"cache_read_input_tokens":5000}}]}"#,
+    );
+    let usage = chat.recorded_usage()[0].usage;
+    assert_eq!(
+        (usage.input_tokens, usage.cache_read_tokens),
+        (5_300, 5_000)
+    );
+}
+
 #[test]
 fn several_conversations_in_one_document() {
     let lines = format!(
