@@ -54,11 +54,13 @@ impl Session {
             Compact::Auto if is_as_small_as_it_gets => Some(self.still_too_large()),
             Compact::Auto => {
                 let tried = self.compact_if_due(decision, &ask)?;
-                self.made_to_fit(tried, &ask)?
+                tried
+                    .map(|tried| self.made_to_fit(tried, &ask))
+                    .transpose()?
             }
             Compact::Force => {
                 let tried = self.compact(&ask, Way::Compress)?;
-                self.made_to_fit(Some(tried), &ask)?
+                Some(self.made_to_fit(tried, &ask)?)
             }
         };
         // A compaction that was only tried leaves the decision open, so the next request tries
@@ -211,30 +213,24 @@ impl Session {
     /// compressor has had its turn already, and a floor that is too high is the engine's last word.
     fn made_to_fit(
         &mut self,
-        tried: Option<CompactionReport>,
+        tried: CompactionReport,
         ask: &Ask,
-    ) -> Result<Option<CompactionReport>, SessionError> {
+    ) -> Result<CompactionReport, SessionError> {
+        let is_final = [OutcomeKind::Failed, OutcomeKind::FloorTooHigh].contains(&tried.outcome);
         let may_stand_in =
             self.link.on_failure() == OnFailure::Fallback && !self.engine().is_builtin();
-        let is_open = |tried: &CompactionReport| {
-            let is_final =
-                [OutcomeKind::Failed, OutcomeKind::FloorTooHigh].contains(&tried.outcome);
-            may_stand_in && !is_final && !self.current.fits()
-        };
-        let Some(reason) =
-            (tried.as_ref().filter(|tried| is_open(tried))).map(|tried| &tried.reason)
-        else {
+        if is_final || !may_stand_in || self.current.fits() {
             return Ok(tried);
-        };
+        }
         let ask = ask.clone().enforced();
         let stood_in = self.timed(|session| {
-            let made = session.stand_in(reason, &ask, Way::Compress)?;
+            let made = session.stand_in(&tried.reason, &ask, Way::Compress)?;
             Ok(made.unwrap_or_else(|failure| session.unchanged(OutcomeKind::Failed, failure)))
         })?;
-        Ok(match tried {
-            Some(tried) if tried.is_made() && stood_in.is_made() => Some(stood_in.after(tried)),
-            _ if stood_in.is_made() => Some(stood_in),
-            _ => tried,
+        Ok(match stood_in.is_made() {
+            // The engine may have asked its model also if it made nothing of it.
+            true => stood_in.after(tried),
+            false => tried,
         })
     }
 
