@@ -339,6 +339,15 @@ impl CutsAnswers {
         });
         Self { address, cuts }
     }
+
+    /// The same before a database that is ready for a record, with the options to open it.
+    fn before_record(server: &Server) -> (Self, PostgresOptions) {
+        Record::migrate(&PostgresOptions::new(&server.url()).unwrap()).unwrap();
+        let between = Self::before(server.address());
+        let [own, address] = [server.address(), between.address].map(|it| it.to_string());
+        let url = server.url().replace(&own, &address);
+        (between, PostgresOptions::new(&url).unwrap())
+    }
 }
 
 /// Copies until one side ends or `check` fails for what was read, and ends the other side then.
@@ -361,12 +370,8 @@ fn a_commit_whose_answer_is_lost_is_made_once() {
     let Some(server) = Server::start() else {
         return;
     };
-    Record::migrate(&PostgresOptions::new(&server.url()).unwrap()).unwrap();
-    let between = CutsAnswers::before(server.address());
-    let url = server
-        .url()
-        .replace(&server.address().to_string(), &between.address.to_string());
-    let record = Record::open_postgres(&PostgresOptions::new(&url).unwrap()).unwrap();
+    let (between, options) = CutsAnswers::before_record(&server);
+    let record = Record::open_postgres(&options).unwrap();
     let mut writer = Writer::open(&record, "s");
     let said = ["one", "two", "three", "four"];
     for text in said {
@@ -385,12 +390,7 @@ fn a_commit_whose_answer_is_lost_for_good_is_made_once_and_so_is_the_next_one() 
     let Some(server) = Server::start() else {
         return;
     };
-    Record::migrate(&PostgresOptions::new(&server.url()).unwrap()).unwrap();
-    let between = CutsAnswers::before(server.address());
-    let url = server
-        .url()
-        .replace(&server.address().to_string(), &between.address.to_string());
-    let options = PostgresOptions::new(&url).unwrap();
+    let (between, options) = CutsAnswers::before_record(&server);
     let record = Record::open_postgres(&options.retry_for(Duration::ZERO)).unwrap();
     let mut writer = Writer::open(&record, "s");
     let said = ["one", "two", "three", "four", "five"];

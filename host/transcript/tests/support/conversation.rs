@@ -7,7 +7,7 @@ use contexture_engine_api::MessageId;
 use contexture_formats::{Format, read};
 use contexture_transcript::{
     Fingerprint, Hold, HostText, InForce, KeptChange, Logged, NewArtifact, NewText, Origin, Record,
-    RecordError, Saved, SessionChange, StoredSession, WireEntry, WireLog, chain_link,
+    RecordError, Saved, SessionChange, StoredSession, WireEntry, chain_link,
 };
 
 pub(crate) const WAIT: Duration = Duration::from_secs(10);
@@ -100,33 +100,23 @@ impl Writer {
         if !keeps {
             new.clear();
         }
-        let rendered = WireLog::default();
         let change = SessionChange {
-            next_id: self.saved.next_id,
-            pauses: self.saved.pauses,
-            compactions: self.saved.compactions,
-            recovered: None,
-            format: Some(Format::OpenAiChat),
             usage: "{\"tokens\": 1}",
-            log: &self.saved.log,
             log_from: from,
-            sent: &self.saved.sent,
             sent_from,
-            rendered: &rendered,
-            rendered_from: usize::MAX,
             texts: &new,
             artifacts: &extra.artifacts,
-            forgot: false,
             host_texts: &extra.host_texts,
             in_force: extra.in_force.as_ref().map(Option::as_ref),
             cursor: extra.cursor.map(|cursor| (Some(cursor), None)),
+            ..self.unchanged()
         };
         self.stored.save(&change, &mut extra.changes)
     }
 
-    /// Writes what could not be written before, after the pause.
-    pub(crate) fn save_again(&self) -> Result<(), RecordError> {
-        let change = SessionChange {
+    /// A change that changes nothing.
+    fn unchanged(&self) -> SessionChange<'_> {
+        SessionChange {
             next_id: self.saved.next_id,
             pauses: self.saved.pauses,
             compactions: self.saved.compactions,
@@ -145,7 +135,12 @@ impl Writer {
             host_texts: &[],
             in_force: None,
             cursor: None,
-        };
+        }
+    }
+
+    /// Writes what could not be written before, after the pause.
+    pub(crate) fn save_again(&self) -> Result<(), RecordError> {
+        let change = self.unchanged();
         while !self.stored.is_confirmed() {
             self.stored.save(&change, &mut Vec::new())?;
             std::thread::sleep(Duration::from_millis(1));
