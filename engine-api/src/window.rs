@@ -9,6 +9,8 @@
 //! compaction saves money now. The rules for that are methods of [`WindowState`] too, and are in
 //! the module `timing`.
 
+use std::ops::AddAssign;
+
 use serde::{Deserialize, Serialize};
 
 open_struct! {
@@ -28,6 +30,21 @@ open_struct! {
         /// The part of the answer that was reasoning. It is not part of the next prompt, unlike the
         /// rest of the answer.
         pub reasoning_tokens: u64,
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        let figures = [
+            (&mut self.input_tokens, other.input_tokens),
+            (&mut self.output_tokens, other.output_tokens),
+            (&mut self.cache_read_tokens, other.cache_read_tokens),
+            (&mut self.cache_write_tokens, other.cache_write_tokens),
+            (&mut self.reasoning_tokens, other.reasoning_tokens),
+        ];
+        for (sum, tokens) in figures {
+            *sum = sum.saturating_add(tokens);
+        }
     }
 }
 

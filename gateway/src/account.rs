@@ -10,7 +10,7 @@
 //! of conversations. Prices come from the configuration and from the list in the host's replay
 //! module, see [`price_of`].
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -34,11 +34,13 @@ const TURN_PREFIX: &str = "turn ";
 const MAX_TURNS: u64 = 500;
 /// How many hours with turns are kept for each session. Older ones are missing in the trend.
 const MAX_HOURS: usize = 240;
+/// How many models without a known price are named for each session. Clients choose the names.
+const MAX_UNPRICED: usize = 8;
 /// How many diffs are kept in memory, over all sessions. If there are more, the oldest is dropped.
 const MAX_DIFFS: usize = 64;
 
 /// Costs in US dollars at list prices. The first three are what prompts cost in three scenarios. The
-/// answer costs the same in each of them.
+/// answer costs the same in each of them, and the summaries exist only in the first.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Cost {
@@ -49,6 +51,8 @@ pub(crate) struct Cost {
     none: f64,
     /// The answers.
     output: f64,
+    /// The calls of models that write summaries.
+    summaries: f64,
 }
 
 impl Cost {
@@ -57,12 +61,13 @@ impl Cost {
         self.markers += other.markers;
         self.none += other.none;
         self.output += other.output;
+        self.summaries += other.summaries;
     }
 
     /// What the engine saved against the cheaper one of the other scenarios. Negative if it cost
     /// more.
     fn saved(&self) -> f64 {
-        self.none.min(self.markers) - self.engine
+        self.none.min(self.markers) - self.engine - self.summaries
     }
 }
 
@@ -159,15 +164,11 @@ pub(crate) struct Sums {
     without: u64,
     /// The cost of all turns whose model has known prices. None if there are none.
     cost: Option<Cost>,
-    /// The turns whose model has no known price. They are not in `cost`.
+    /// The turns that are not in `cost`, or not all of them, because a model has no known price.
     unpriced: u64,
 }
 
 impl Sums {
-    pub(crate) fn has_unpriced(&self) -> bool {
-        self.unpriced > 0
-    }
-
     pub(crate) fn add(&mut self, other: &Self) {
         self.turns += other.turns;
         self.compactions += other.compactions;
@@ -208,6 +209,8 @@ pub(crate) struct SessionTotals {
     /// The model and the agent of the last turn.
     pub(crate) model: String,
     pub(crate) agent: String,
+    /// The models of the turns that count as `unpriced`, at most [`MAX_UNPRICED`].
+    pub(crate) unpriced_models: BTreeSet<String>,
     /// None if it was not read yet, or if the session's messages are not stored.
     pub(crate) subject: Option<Subject>,
     /// The hours that had turns, oldest first, at most [`MAX_HOURS`].
@@ -232,10 +235,14 @@ pub(crate) struct TurnStats<'t> {
     /// The client's request, and the size of the one that was sent for it, in bytes.
     pub(crate) request: &'t SharedBody,
     pub(crate) sent_bytes: usize,
+    /// Whether anything else was sent than the client's request.
+    pub(crate) is_changed: bool,
     pub(crate) has_markers: bool,
     pub(crate) stores_texts: bool,
     pub(crate) decision: &'t str,
     pub(crate) compaction: Option<&'t Compacted>,
+    /// What the models that write summaries used since the turn before.
+    pub(crate) summaries: BTreeMap<String, Usage>,
 }
 
 /// The current time in milliseconds since the Unix epoch, or 0 if the clock is before it.
@@ -252,6 +259,21 @@ fn cost(prices: &Prices, prompt: u64, read: u64, written: u64) -> f64 {
         written_tokens: written,
         ..Prompts::default()
     })
+}
+
+/// The cost of the prompts of these calls in US dollars.
+fn prompt_cost(price: &ListPrice, usage: &Usage) -> f64 {
+    cost(
+        &price.prompts(Ttl::FiveMinutes),
+        usage.input_tokens,
+        usage.cache_read_tokens,
+        usage.cache_write_tokens,
+    )
+}
+
+/// The cost of the answers of these calls in US dollars.
+fn output_cost(price: &ListPrice, usage: &Usage) -> f64 {
+    usage.output_tokens as f64 * price.output / 1e6
 }
 
 /// What a model costs: by the configuration, or else by the list prices. None if neither has it.
@@ -325,26 +347,41 @@ fn add(
         0 => last.input_tokens,
         sent => (last.input_tokens as f64 * bytes as f64 / sent as f64).round() as u64,
     };
+    // What the provider read for the engine begins every prompt of the client, such as its system
+    // prompt, so it would have been read without the engine, too.
     let read = totals.cached_without(at_ms, without, bytes);
+    let read = read.max(last.cache_read_tokens.min(without));
     // Only Anthropic's API needs markers to cache anything.
     let is_cached_anyway = stats.has_markers || stats.api != Api::Messages;
     let engines = shared.host.engines();
-    let cost = price_of(&engines.config().prices, stats.model).map(|price| {
+    let prices = &engines.config().prices;
+    let mut unpriced = BTreeSet::new();
+    let mut price_of = |model: &str| {
+        let price = price_of(prices, model);
+        unpriced.extend(price.is_none().then(|| model.to_owned()));
+        price
+    };
+    let summaries = stats.summaries.iter().filter_map(|(model, usage)| {
+        let price = price_of(model)?;
+        Some(prompt_cost(&price, usage) + output_cost(&price, usage))
+    });
+    let summaries = summaries.sum();
+    let cost = price_of(stats.model).map(|price| {
         let prices = price.prompts(Ttl::FiveMinutes);
-        let markers = cost(&prices, without, read, without.saturating_sub(read));
+        let engine = prompt_cost(&price, &all);
+        let markers = match stats.is_changed {
+            true => cost(&prices, without, read, without.saturating_sub(read)),
+            false => engine,
+        };
         Cost {
-            engine: cost(
-                &prices,
-                all.input_tokens,
-                all.cache_read_tokens,
-                all.cache_write_tokens,
-            ),
+            engine,
             markers,
-            none: match is_cached_anyway {
+            none: match is_cached_anyway || !stats.is_changed {
                 true => markers,
                 false => cost(&prices, without, 0, 0),
             },
-            output: all.output_tokens as f64 * price.output / 1e6,
+            output: output_cost(&price, &all),
+            summaries,
         }
     });
     if let Some(cost) = &cost {
@@ -361,11 +398,15 @@ fn add(
         output: all.output_tokens,
         without,
         cost,
-        unpriced: u64::from(cost.is_none()),
+        unpriced: u64::from(!unpriced.is_empty()),
     };
     totals.sums.add(&sums);
     totals.add_to_hour(at_ms / 3_600_000, &sums);
     totals.at_ms = at_ms;
+    totals.unpriced_models.extend(unpriced);
+    while totals.unpriced_models.len() > MAX_UNPRICED {
+        totals.unpriced_models.pop_last();
+    }
     (totals.last_without, totals.last_bytes) = (without, bytes);
     stats.model.clone_into(&mut totals.model);
     stats.agent.clone_into(&mut totals.agent);

@@ -81,11 +81,18 @@ impl Rounds {
     }
 
     /// The change of the record that adds the turn to the status page. Turns without reported usage
-    /// and without a compaction are left out.
+    /// and without a compaction are left out. The metrics count what was used for summaries.
     fn change<'a>(&'a self, shared: &'a Shared) -> Option<KeptChange<'a>> {
         let compaction = self.result.compacted.as_deref();
-        if self.usage == Usage::default() && compaction.is_none() {
+        let summaries = self.result.used.take();
+        if self.usage == Usage::default() && compaction.is_none() && summaries.is_empty() {
             return None;
+        }
+        let (metrics, spec) = (&shared.metrics, &self.request.spec);
+        for (model, usage) in &summaries {
+            let (engine, tenant) = (&self.result.engine, spec.tenant.as_deref());
+            let labels = metrics.call_labels(model, engine, self.request.sender, tenant);
+            metrics.add_tokens("summary_tokens_total", &labels, usage);
         }
         let (request, session) = (&self.request, &self.result.session);
         let text = request.body.text().as_bytes();
@@ -103,10 +110,12 @@ impl Rounds {
             hidden_rounds: self.hidden,
             request: &request.body,
             sent_bytes: self.result.sent_bytes,
+            is_changed: self.result.is_changed || self.hidden > 0,
             has_markers,
             stores_texts: self.result.stores_texts,
             decision: &self.result.decision,
             compaction,
+            summaries,
         };
         Some(account::change(shared, session, stats))
     }
@@ -236,23 +245,9 @@ impl Rounds {
         if let Some(call) = call {
             call.answered(&usage);
         }
-        // Each token counts as one kind, so that the kinds add up to the prompt.
-        let cached = usage.cache_read_tokens + usage.cache_write_tokens;
-        let kinds = [
-            ("input", usage.input_tokens.saturating_sub(cached)),
-            ("output", usage.output_tokens),
-            ("cache_read", usage.cache_read_tokens),
-            ("cache_write", usage.cache_write_tokens),
-        ];
-        for (kind, tokens) in kinds {
-            let labels = format!("kind=\"{kind}\",{labels}");
-            metrics.add("tokens_total", &labels, tokens as f64);
-        }
+        metrics.add_tokens("tokens_total", &labels, &usage);
         self.last_usage = usage;
-        self.usage.input_tokens += usage.input_tokens;
-        self.usage.output_tokens += usage.output_tokens;
-        self.usage.cache_read_tokens += usage.cache_read_tokens;
-        self.usage.cache_write_tokens += usage.cache_write_tokens;
+        self.usage += usage;
     }
 
     /// Executes the engine's calls of a round and runs the longer conversation through the host.

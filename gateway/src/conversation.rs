@@ -19,7 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use bytestring::ByteString;
 use contexture::formats;
-use contexture::providers::ModelClient;
+use contexture::providers::{ModelClient, UsageByModel};
 use contexture::session::{
     AgentWindow, CompactionReport, KeptChange, OutcomeKind, RecordError, Session, SessionOptions,
 };
@@ -130,6 +130,8 @@ pub(crate) struct TurnResult {
     pub(crate) stores_texts: bool,
     /// Why an earlier turn of the session is not stored. None if all are.
     pub(crate) not_stored: Option<String>,
+    /// What the models that write the session's summaries used.
+    pub(crate) used: Arc<UsageByModel>,
     /// Why the session runs another engine than the configured one. None if it runs the configured
     /// one.
     pub(crate) fallback: Option<UnmanagedReason>,
@@ -843,6 +845,7 @@ impl TurnRequest {
             decision,
             stores_texts: guard.session.stores_texts(),
             not_stored: guard.session.not_stored().map(str::to_owned),
+            used: Arc::clone(guard.session.model_usage()),
             fallback,
         })
     }

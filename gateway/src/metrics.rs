@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use contexture::engines::{EngineHealth, HealthState};
-use contexture::lock;
+use contexture::{Usage, lock};
 use http::HeaderMap;
 
 use crate::{Totals, headers};
@@ -140,6 +140,11 @@ const COUNTERS: &[(&str, FixedLabels, &str)] = &[
         None,
         "Tokens that providers reported, including hidden rounds, by kind. Each prompt token counts as input, \
          cache_read or cache_write.",
+    ),
+    (
+        "summary_tokens_total",
+        None,
+        "Tokens that the models that write summaries reported, by kind. They are not in tokens_total.",
     ),
 ];
 
@@ -306,6 +311,21 @@ impl Metrics {
             "{name} {labels}"
         );
         *counters.entry(key).or_default() += by;
+    }
+
+    /// Adds what a model call used to a counter of tokens by kind. Each token counts as one kind, so
+    /// that the kinds add up. `labels` are as in [`add`](Self::add), and not empty.
+    pub(crate) fn add_tokens(&self, name: &'static str, labels: &str, usage: &Usage) {
+        let cached = usage.cache_read_tokens + usage.cache_write_tokens;
+        let kinds = [
+            ("input", usage.input_tokens.saturating_sub(cached)),
+            ("output", usage.output_tokens),
+            ("cache_read", usage.cache_read_tokens),
+            ("cache_write", usage.cache_write_tokens),
+        ];
+        for (kind, tokens) in kinds {
+            self.add(name, &format!("kind=\"{kind}\",{labels}"), tokens as f64);
+        }
     }
 
     /// Adds a duration to a histogram. `labels` are as in [`add`](Self::add).

@@ -416,9 +416,7 @@ fn overview(
             let all: &mut Sums = hours.entry(*hour).or_default();
             all.add(sums);
         }
-        if one.sums.has_unpriced() {
-            unpriced_models.insert(one.model.clone());
-        }
+        unpriced_models.extend(one.unpriced_models.iter().cloned());
     }
     let engines = shared.host.engines();
     let report = shared.health.report(&engines.health(), is_owner);

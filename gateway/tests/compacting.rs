@@ -3,13 +3,14 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use contexture::{Host, HostOptions, ToolCall};
 use contexture_engine_api::SUMMARY_MARK;
 use contexture_provider_simulator::{Answer, Coder, Fault, Request};
 use contexture_tiered as _;
-use serde_json::json;
+use serde_json::{Value, json};
 use support::Stage;
 use support::agent::{APIS, Agent, Api};
 
@@ -427,6 +428,48 @@ async fn a_summary_that_the_model_did_not_write_is_told_with_the_reason() {
     assert!(told.len() >= 3, "{told:?}");
     let says_why = |header: &String| header.contains("; summary=digest: the summary was extracted");
     assert!(told.iter().all(says_why), "{told:?}");
+}
+
+/// What the page shows as costs is what the provider charges, also for answers that give no summary.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_summaries_cost_is_in_the_costs() {
+    let main = "auxiliary: {compression: {provider: main}}\n";
+    let stage = Stage::new(&format!("{}{main}", config("compressor")));
+    let questions = AtomicU64::new(0);
+    stage.provider.answer_with(move |request| {
+        let is_question = is_question(&&request);
+        match questions.fetch_add(u64::from(is_question), Ordering::Relaxed) % 2 {
+            0 => notes_or_yes(&request),
+            _ if is_question => Answer::text("Sorry, that is private."),
+            _ => Answer::text("Yes."),
+        }
+    });
+    let gateway = stage.gateway().await;
+    let mut agent = Agent::new(Api::Messages, &gateway.base, "s");
+    for number in 0..80 {
+        agent.user(&format!("{number} {}", "words of a story ".repeat(60)));
+        agent.go_on().await;
+    }
+    // What a question used that is answered after a turn stands with the next turn.
+    for number in 0.. {
+        let url = format!("{}/contexture/session?id=s", gateway.base);
+        let told = reqwest::get(url).await.unwrap().text().await.unwrap();
+        let told: Value = serde_json::from_str(&told).unwrap();
+        let cost = |key: &str| told["totals"]["cost"][key].as_f64().unwrap();
+        let spent = cost("engine") + cost("output") + cost("summaries");
+        let bill = stage.provider.bill();
+        if (spent - bill.dollars).abs() < 1e-6 {
+            let prompts = gateway.metric("contexture_summary_tokens_total").await;
+            assert!(cost("summaries") > 0.0 && prompts > 1_000.0, "{told}");
+            let saved = cost("none").min(cost("markers")) - cost("engine") - cost("summaries");
+            let told = gateway.metric("contexture_saved_dollars").await;
+            assert!((saved - told).abs() < 1e-3, "{saved} {told}");
+            break;
+        }
+        assert!(number < 20, "{spent} {bill:?}");
+        agent.user("And now?");
+        agent.go_on().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -162,6 +162,28 @@ async fn counters_begin_at_zero() {
     }
 }
 
+/// The provider reads the system prompt from its cache for every new conversation, with or without an engine.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_sent_as_it_came_saves_nothing() {
+    for api in [Api::Chat, Api::Responses, Api::Gemini] {
+        let stage = Stage::new("model: {context_length: 100000}\n");
+        stage.provider.answer_with(|_| Answer::text("Yes."));
+        let gateway = stage.gateway().await;
+        for session in 0..4 {
+            let mut agent = Agent::new(api, &gateway.base, &session.to_string());
+            agent.system = "You work on a repository. ".repeat(400);
+            for question in ["Is it cold?", "Is it late?"] {
+                agent.ask(&format!("{session} {question}"), "").await;
+            }
+        }
+        let bill = stage.provider.bill();
+        assert!(bill.usage.cache_read > bill.usage.input, "{api:?} {bill:?}");
+        let saved = gateway.metric("contexture_saved_dollars").await;
+        assert_eq!(saved, 0.0, "{api:?}");
+        gateway.stop().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_clients_choose_makes_no_series_without_end() {
     let stage = Stage::new("model: {context_length: 100000}\n");

@@ -165,8 +165,8 @@ pub mod providers {
     #[doc(inline)]
     pub use contexture_providers::{
         AgentModel, Ask, Credentials, Endpoint, LentModel, Mask, ModelClient, ModelSettings,
-        NoModel, Provider, ProviderChoice, ProviderError, Resolved, Secret, configured_agent,
-        configured_client, resolve, resolve_configured,
+        NoModel, Provider, ProviderChoice, ProviderError, Question, Resolved, Secret, UsageByModel,
+        configured_agent, configured_client, resolve, resolve_configured,
     };
 }
 

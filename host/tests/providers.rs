@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use contexture::providers::{
     AgentModel, Credentials, Endpoint, LentModel, ModelClient, ModelSettings, NoModel, Provider,
-    ProviderChoice, ProviderError, Resolved, Secret, resolve,
+    ProviderChoice, ProviderError, Question, Resolved, Secret, UsageByModel, resolve,
 };
 use contexture::{Host, HostOptions};
 use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
@@ -541,6 +541,61 @@ fn a_gemini_call_and_its_answer() {
     let blocked = Server::new(ok(json!({"promptFeedback": {"blockReason": "SAFETY"}})));
     let failure = ask(&client_of(&blocked)).unwrap_err();
     assert_eq!(failure.kind, FailureKind::Refused);
+}
+
+/// Whatever an answer is good for, it is charged for.
+#[test]
+fn the_usage_of_every_answer_is_added_up() {
+    let openai = |finish: &str| {
+        json!({
+            "choices": [{"message": {"content": "Done."}, "finish_reason": finish}],
+            "usage": {"prompt_tokens": 25, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 20}},
+        })
+    };
+    let anthropic = |finish: &str| {
+        json!({
+            "content": [{"type": "text", "text": "Done."}], "stop_reason": finish,
+            "usage": {"input_tokens": 5, "cache_read_input_tokens": 20, "cache_creation_input_tokens": 0, "output_tokens": 4},
+        })
+    };
+    let gemini = |finish: &str| {
+        json!({
+            "candidates": [{"content": {"parts": [{"text": "Done."}]}, "finishReason": finish}],
+            "usageMetadata": {"promptTokenCount": 25, "cachedContentTokenCount": 20, "candidatesTokenCount": 3, "thoughtsTokenCount": 1},
+        })
+    };
+    for (provider, body) in [
+        (Provider::OpenAi, openai("stop")),
+        (Provider::OpenAi, openai("length")),
+        (Provider::OpenAi, openai("content_filter")),
+        (Provider::OpenAi, openai("tool_calls")),
+        (Provider::Anthropic, anthropic("end_turn")),
+        (Provider::Anthropic, anthropic("max_tokens")),
+        (Provider::Anthropic, anthropic("refusal")),
+        (Provider::Google, gemini("STOP")),
+        (Provider::Google, gemini("MAX_TOKENS")),
+        (Provider::Google, gemini("SAFETY")),
+    ] {
+        let server = Server::new(ok(body.clone()));
+        let client = client(&settings(provider, &server.mock.uri()));
+        let request = request("material");
+        let question = || Question {
+            request: &request,
+            continued: None,
+        };
+        let used = Arc::new(UsageByModel::default());
+        client.ask(vec![question(), question()], &used, &AtomicBool::new(false));
+        let used: Vec<_> = used.take().into_iter().collect();
+        let [(model, usage)] = used.as_slice() else {
+            panic!("{body}: {used:?}");
+        };
+        let figures = [
+            usage.input_tokens,
+            usage.cache_read_tokens,
+            usage.output_tokens,
+        ];
+        assert_eq!((model.as_str(), figures), ("m", [50, 40, 8]), "{body}");
+    }
 }
 
 #[test]

@@ -49,9 +49,9 @@ const REASONING: &[&str] = &[
     "output_tokens_details/reasoning_tokens",
     "outputTokenDetails/reasoningTokens",
     "reasoningTokens",
-    "thoughtsTokenCount",
-    "thoughts_token_count",
 ];
+/// Google's names of the reasoning, which is not part of the output there.
+const THOUGHTS: &[&str] = &["thoughtsTokenCount", "thoughts_token_count"];
 
 /// Parses the usage of an answer. An empty object is a usage of zero.
 ///
@@ -79,7 +79,9 @@ pub fn reported_usage(value: &Value) -> Result<Usage, FormatError> {
     usage.cache_write_tokens = first(CACHE_WRITE)?;
     usage.input_tokens = first(INPUT)?;
     usage.output_tokens = first(OUTPUT)?;
-    usage.reasoning_tokens = first(REASONING)?;
+    let thoughts = first(THOUGHTS)?;
+    usage.output_tokens += thoughts;
+    usage.reasoning_tokens = first(REASONING)?.max(thoughts);
     if !known && !object.is_empty() {
         return Err(FormatError::Usage(
             "it has no known figure, such as `prompt_tokens` or `input_tokens`".to_owned(),

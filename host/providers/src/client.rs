@@ -19,13 +19,14 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use contexture_base::lock;
-use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
+use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest, Usage};
 use contexture_formats::Format;
 
 use super::endpoint::{ApiFormat, Endpoint};
 use super::network::Models;
 use super::question::{AT_ONCE, Mask, Question, cancelled, collect, lost};
 use super::resolve::{NoModel, Resolved};
+use super::usage_by_model::UsageByModel;
 
 /// The longest time limit of one request, which larger settings are reduced to. It also keeps the
 /// arithmetic on deadlines from overflowing.
@@ -167,15 +168,18 @@ impl ModelClient {
             request,
             continued: None,
         };
-        self.ask(requests.iter().map(question).collect(), cancel)
+        let used = Arc::default();
+        self.ask(requests.iter().map(question).collect(), &used, cancel)
     }
 
     /// Makes several model calls like [`complete_many`](Self::complete_many). A question with a
     /// body that continues the agent's conversation is sent in that form first. If that gives no
     /// usable answer, it is asked again with its material, unless the failure would be the same.
+    /// What the answers used is added to `used`.
     pub fn ask(
         &self,
         questions: Vec<Question<'_>>,
+        used: &Arc<UsageByModel>,
         cancel: &AtomicBool,
     ) -> Vec<Result<ModelAnswer, ModelFailure>> {
         let all_fail = |failure: ModelFailure| vec![Err(failure); questions.len()];
@@ -186,8 +190,17 @@ impl ModelClient {
             )),
             // What is cancelled before it starts is not sent.
             _ if cancel.load(Ordering::Relaxed) => all_fail(cancelled()),
-            Who::Own(models) => models.ask(questions, cancel),
-            Who::Lent(model, mask) => ask_lent(model, *mask, &questions, cancel),
+            Who::Own(models) => models.ask(questions, used, cancel),
+            Who::Lent(model, mask) => {
+                let answers = ask_lent(model, *mask, &questions, cancel);
+                for answer in answers.iter().flatten() {
+                    let usage = Usage::default()
+                        .input_tokens(answer.input_tokens)
+                        .output_tokens(answer.output_tokens);
+                    used.add(&answer.model, usage);
+                }
+                answers
+            }
         }
     }
 }

@@ -36,6 +36,7 @@ mod network;
 mod question;
 mod resolve;
 mod settings;
+mod usage_by_model;
 
 pub use client::{Ask, LentModel, ModelClient};
 pub use configured::{configured_agent, configured_client, resolve_configured};
@@ -45,6 +46,7 @@ pub use resolve::{NoModel, Resolved, resolve};
 pub use settings::{
     AgentModel, Credentials, ModelSettings, Provider, ProviderChoice, ProviderError, Secret,
 };
+pub use usage_by_model::UsageByModel;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -32,6 +32,7 @@ use tokio::time::Instant;
 use super::endpoint::Endpoint;
 use super::question::{AT_ONCE, Mask, Question, collect};
 use super::resolve::NoModel;
+use super::usage_by_model::UsageByModel;
 use call::{Asked, ModelCall, Target};
 use connections::Connections;
 
@@ -71,10 +72,11 @@ impl Models {
     pub(super) fn ask(
         self: &Arc<Self>,
         questions: Vec<Question<'_>>,
+        used: &Arc<UsageByModel>,
         cancel: &AtomicBool,
     ) -> Vec<Result<ModelAnswer, ModelFailure>> {
         match Connections::shared() {
-            Ok(connections) => self.run(connections, questions, cancel),
+            Ok(connections) => self.run(connections, questions, used, cancel),
             Err(failure) => vec![Err(failure); questions.len()],
         }
     }
@@ -84,6 +86,7 @@ impl Models {
         self: &Arc<Self>,
         connections: &'static Connections,
         questions: Vec<Question<'_>>,
+        used: &Arc<UsageByModel>,
         cancel: &AtomicBool,
     ) -> Vec<Result<ModelAnswer, ModelFailure>> {
         let (sender, answers) = channel();
@@ -92,12 +95,12 @@ impl Models {
             .into_iter()
             .enumerate()
             .map(|(index, question)| {
-                let models = Arc::clone(self);
+                let (models, used) = (Arc::clone(self), Arc::clone(used));
                 let request = question.masked(self.mask);
                 let continued = question.continued;
                 let sender = sender.clone();
                 Running(connections.runtime.spawn(async move {
-                    let answer = models.answer(connections, &request, continued).await;
+                    let answer = models.answer(connections, &used, &request, continued).await;
                     // The receiver is gone only if the caller was cancelled.
                     let _ = sender.send((index, answer));
                 }))
@@ -116,6 +119,7 @@ impl Models {
     async fn answer(
         &self,
         connections: &Connections,
+        used: &UsageByModel,
         request: &ModelRequest,
         continued: Option<String>,
     ) -> Result<ModelAnswer, ModelFailure> {
@@ -124,7 +128,7 @@ impl Models {
         let _turn = self.open.acquire().await;
         let started = Instant::now();
         let is_continued = continued.is_some();
-        let ask = |target, asked| self.ask_one(connections, target, asked, started);
+        let ask = |target, asked| self.ask_one(connections, used, target, asked, started);
         let mut result = match continued {
             Some(body) => ask(&self.first, Asked::Continued(body)).await,
             None => ask(&self.first, Asked::Fresh(request)).await,
@@ -163,6 +167,7 @@ impl Models {
     async fn ask_one(
         &self,
         connections: &Connections,
+        used: &UsageByModel,
         target: &Target,
         asked: Asked<'_>,
         started: Instant,
@@ -170,6 +175,7 @@ impl Models {
         let call = ModelCall {
             client: connections.client(&target.endpoint),
             target,
+            used,
             asked,
             mask: self.mask,
             timeout: self.timeout,

@@ -12,6 +12,7 @@ use contexture_engine_api::{ModelAnswer, ModelFailure};
 use super::endpoint::Endpoint;
 use super::question::{Mask, Question};
 use super::resolve::NoModel;
+use super::usage_by_model::UsageByModel;
 
 /// The models of a client that has a network. It has no variants, so [`Models::new`] can only fail.
 pub(super) enum Models {}
@@ -33,6 +34,7 @@ impl Models {
     pub(super) fn ask(
         self: &Arc<Self>,
         _questions: Vec<Question<'_>>,
+        _used: &Arc<UsageByModel>,
         _cancel: &AtomicBool,
     ) -> Vec<Result<ModelAnswer, ModelFailure>> {
         match **self {}

@@ -19,7 +19,7 @@ use contexture_engine_api::{
 };
 use contexture_formats::SplitBody;
 use contexture_formats::prompt_cache::{CacheTtl, Ttl};
-use contexture_providers::ModelClient;
+use contexture_providers::{ModelClient, UsageByModel};
 use contexture_runtime::engines::{Engines, Opened};
 
 use contexture_transcript::{KeptChange, Record, RecordError, StoredSession};
@@ -221,6 +221,12 @@ impl Session {
     /// included.
     pub fn model_calls(&self) -> u64 {
         self.link.asking().model_calls()
+    }
+
+    /// What the model calls for this session used, background calls included. The caller takes it
+    /// from there, also without the session at hand.
+    pub fn model_usage(&self) -> &Arc<UsageByModel> {
+        &self.link.asking().used
     }
 
     /// How often the engine failed or broke the contract since the session was opened. Failures of

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
-use contexture_formats::parse_json;
+use contexture_formats::{parse_json, reported_usage};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use tokio::time::{Instant, sleep};
@@ -27,6 +27,7 @@ use super::gemini;
 use super::openai::{self, LimitField};
 use crate::endpoint::{ApiFormat, Endpoint};
 use crate::question::Mask;
+use crate::usage_by_model::UsageByModel;
 
 const RETRIES: u32 = 3;
 /// The pause before the first retry. Each further one is twice as long.
@@ -105,6 +106,8 @@ impl Asked<'_> {
 pub(super) struct ModelCall<'a> {
     pub(super) client: &'a Client,
     pub(super) target: &'a Target,
+    /// To which the usage of every answer is added.
+    pub(super) used: &'a UsageByModel,
     pub(super) asked: Asked<'a>,
     pub(super) mask: Mask,
     /// The time limit of one HTTP request. It is shortened if the deadline of the call is closer.
@@ -286,18 +289,23 @@ impl ModelCall<'_> {
                 endpoint, &rejection, limit, self.mask,
             ));
         }
-        let reply = match endpoint.api_format() {
-            ApiFormat::OpenAi => openai::read(&answer),
-            ApiFormat::Anthropic => anthropic::read(&answer),
-            ApiFormat::Gemini => gemini::read(&answer),
-        }
-        .map_err(|unusable| Fault::from_unusable(endpoint, &unusable, self.mask))?;
+        let (usage, reply) = match endpoint.api_format() {
+            ApiFormat::OpenAi => (&answer["usage"], openai::read(&answer)),
+            ApiFormat::Anthropic => (&answer["usage"], anthropic::read(&answer)),
+            ApiFormat::Gemini => (&answer["usageMetadata"], gemini::read(&answer)),
+        };
+        // A wrong figure costs the figures, not the answer.
+        let usage = reported_usage(usage).unwrap_or_default();
+        // An answer that cannot be used is charged for, too.
+        self.used.add(endpoint.model(), usage);
+        let reply =
+            reply.map_err(|unusable| Fault::from_unusable(endpoint, &unusable, self.mask))?;
         Ok(ModelAnswer::new(
             reply.text,
             reply.model.unwrap_or_else(|| endpoint.model().to_owned()),
         )
-        .input_tokens(reply.input_tokens)
-        .output_tokens(reply.output_tokens))
+        .input_tokens(usage.input_tokens)
+        .output_tokens(usage.output_tokens))
     }
 }
 

@@ -56,11 +56,8 @@ pub(super) fn read(answer: &Value) -> Result<Reply, Unusable> {
     }
     let said = parts.iter().filter(|part| part["thought"] != true);
     let text: String = said.filter_map(|part| part["text"].as_str()).collect();
-    let usage = |field: &str| answer["usageMetadata"][field].as_u64().unwrap_or(0);
     Ok(Reply {
         text: answer_text(&text)?,
         model: answer["modelVersion"].as_str().map(str::to_owned),
-        input_tokens: usage("promptTokenCount"),
-        output_tokens: usage("candidatesTokenCount").saturating_add(usage("thoughtsTokenCount")),
     })
 }

@@ -87,12 +87,9 @@ pub(super) fn read(answer: &Value) -> Result<Reply, Unusable> {
         }
         _ => {}
     }
-    let usage = |field: &str| answer["usage"][field].as_u64().unwrap_or(0);
     Ok(Reply {
         text: answer_text(&content(&message["content"]))?,
         model: answer["model"].as_str().map(str::to_owned),
-        input_tokens: usage("prompt_tokens"),
-        output_tokens: usage("completion_tokens"),
     })
 }
 

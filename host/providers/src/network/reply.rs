@@ -10,14 +10,11 @@
 
 use contexture_engine_api::FailureKind;
 
-/// The text and the token counts of a complete answer. Counts that the server does not report are
-/// 0.
+/// The text of a complete answer, and the model that the server says has written it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) text: String,
     pub(super) model: Option<String>,
-    pub(super) input_tokens: u64,
-    pub(super) output_tokens: u64,
 }
 
 /// An answer that cannot be used, with the kind of failure and a description of what happened.

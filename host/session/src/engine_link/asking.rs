@@ -18,7 +18,7 @@ use contexture_engine_api::{
 };
 use contexture_formats::tokens::TokenCounter;
 use contexture_formats::{self as formats, SplitBody};
-use contexture_providers::{ModelClient, Question, cancelled};
+use contexture_providers::{ModelClient, Question, UsageByModel, cancelled};
 use contexture_runtime::supervision::CallState;
 
 use super::guidance::Guidance;
@@ -37,6 +37,8 @@ pub(crate) struct Asking {
     stopped: AtomicBool,
     /// The number of model calls so far, background calls included.
     model_calls: AtomicU64,
+    /// What these calls used.
+    pub(crate) used: Arc<UsageByModel>,
     /// The engines whose calls are stopped by a cancel: the session's own and the fallback.
     callers: Mutex<Vec<Weak<CallState>>>,
 }
@@ -103,6 +105,7 @@ impl Asking {
             sent: Mutex::default(),
             stopped: AtomicBool::new(false),
             model_calls: AtomicU64::new(0),
+            used: Arc::default(),
             callers: Mutex::default(),
         }
     }
@@ -178,6 +181,6 @@ impl Asking {
             });
             asked.collect()
         };
-        client.ask(questions, cancel)
+        client.ask(questions, &self.used, cancel)
     }
 }
