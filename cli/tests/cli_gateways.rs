@@ -330,10 +330,13 @@ fn while_the_database_is_away_requests_say_so_and_nothing_is_left_of_it() {
     assert_eq!(old.passed, 0);
     let held = metric(&address[0], "contexture_hold_seconds_count");
     server.crash();
-    // Another gateway is not started meanwhile, and not for wrong usage.
-    store("serve --listen 127.0.0.1:0")
-        .exits(3)
-        .stderr_has("contexture store status");
+    // Another gateway that starts meanwhile serves, too.
+    let late = Gateway::with(hold, &provider.base_url(), &server.url());
+    let late_address = [late.address.clone()];
+    let mut third = Talk::new("third".to_owned());
+    third.go_on(&late_address, 0);
+    assert_eq!(third.passed, 1);
+    assert!(get(&late.address, "/healthz").contains("degraded"));
     let mut new = Talk::new("new".to_owned());
     let both = |old: &mut Talk, new: &mut Talk| {
         std::thread::scope(|scope| {
@@ -360,10 +363,15 @@ fn while_the_database_is_away_requests_say_so_and_nothing_is_left_of_it() {
     both(&mut old, &mut new);
     both(&mut old, &mut new);
     assert_eq!((old.passed, new.passed), (2, 2));
-    assert!(get(&address[0], "/healthz").ends_with("ok\n"));
+    third.go_on(&late_address, 0);
+    assert_eq!(third.passed, 1);
+    for address in [&address[0], &late.address] {
+        assert!(get(address, "/healthz").ends_with("ok\n"));
+    }
     gateway.end();
+    late.end();
     let listed = json(&store("sessions list --json").exits(0).stdout);
     let sessions = listed["sessions"].as_array().unwrap();
-    assert_eq!(sessions.len(), 2, "{listed}");
+    assert_eq!(sessions.len(), 3, "{listed}");
     store("sessions verify").exits(0);
 }

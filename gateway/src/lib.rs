@@ -351,6 +351,8 @@ impl Gateway {
     ) -> Result<Self, GatewayError> {
         // Nearly every model is counted like the unknown one. The first request need not wait for it.
         let counter = tokio::task::spawn_blocking(|| TokenCounter::for_model("").load());
+        // Requests are sent on without their session until the database answers.
+        let options = options.database_may_be_away(true);
         // Opening the host reads files and loads plugins, which would block the runtime.
         let opened = tokio::task::spawn_blocking(move || Host::open(&options)).await;
         let host = opened.map_err(|error| GatewayError::Panicked(error.to_string()))??;

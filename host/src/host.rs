@@ -31,7 +31,7 @@ use derive_setters::Setters;
 
 use crate::gateway_token::{GatewayToken, TokenError};
 use crate::mask_secrets;
-use crate::open_record::open_record;
+use crate::open_record::open_record_or_later;
 
 /// How long [`Host::delete_session`] waits for a session that is in use.
 const DELETE_WAIT: Duration = Duration::from_secs(2);
@@ -87,6 +87,9 @@ pub struct HostOptions {
     /// model (`auxiliary.compression.provider: auto` or `main`) but does not say which model that
     /// is.
     pub model: Option<LentModel>,
+    /// Whether the host opens also if the database of sessions does not answer. Until it does, no
+    /// session can be opened, and [`Record::outage`] says why. By default it is an error.
+    pub database_may_be_away: bool,
 }
 
 impl HostOptions {
@@ -127,8 +130,9 @@ impl Host {
             config: options.config.as_ref().and(loaded.path.clone()),
             offline: options.offline,
             model: options.model.clone(),
+            database_may_be_away: options.database_may_be_away,
         };
-        let record = match open_record(&loaded) {
+        let record = match open_record_or_later(&loaded, options.database_may_be_away) {
             Err(damage) if damage.is_damage() => {
                 tracing::warn!("sessions continue without their record: {damage}");
                 Record::standing_in(&loaded.home, &damage.to_string())?

@@ -21,9 +21,17 @@ use contexture_transcript::{Record, RecordError};
 /// # Errors
 /// The record cannot be opened, or the environment variable with the URL of the database is not set.
 pub fn open_record(loaded: &Loaded) -> Result<Arc<Record>, RecordError> {
+    open_record_or_later(loaded, false)
+}
+
+/// Like [`open_record`]. If `may_be_away` is set, a database that does not answer is no error.
+pub(crate) fn open_record_or_later(
+    loaded: &Loaded,
+    may_be_away: bool,
+) -> Result<Arc<Record>, RecordError> {
     match loaded.config.transcript.store {
         TranscriptStore::Sqlite => Record::open(&loaded.home),
-        TranscriptStore::Postgres => open_postgres(loaded),
+        TranscriptStore::Postgres => open_postgres(loaded, may_be_away),
     }
 }
 
@@ -35,7 +43,7 @@ pub fn open_record(loaded: &Loaded) -> Result<Arc<Record>, RecordError> {
 pub fn open_record_to_read(loaded: &Loaded) -> Result<Arc<Record>, RecordError> {
     match loaded.config.transcript.store {
         TranscriptStore::Sqlite => Record::open_to_read(&loaded.home),
-        TranscriptStore::Postgres => open_postgres(loaded),
+        TranscriptStore::Postgres => open_postgres(loaded, false),
     }
 }
 
@@ -49,12 +57,12 @@ pub fn has_record(loaded: &Loaded) -> bool {
 }
 
 #[cfg(feature = "postgres")]
-fn open_postgres(loaded: &Loaded) -> Result<Arc<Record>, RecordError> {
-    Record::open_postgres(&postgres_options(loaded)?)
+fn open_postgres(loaded: &Loaded, may_be_away: bool) -> Result<Arc<Record>, RecordError> {
+    Record::open_postgres(&postgres_options(loaded)?.may_be_away(may_be_away))
 }
 
 #[cfg(not(feature = "postgres"))]
-fn open_postgres(_loaded: &Loaded) -> Result<Arc<Record>, RecordError> {
+fn open_postgres(_loaded: &Loaded, _may_be_away: bool) -> Result<Arc<Record>, RecordError> {
     Err(RecordError::NoPostgres)
 }
 

@@ -74,18 +74,14 @@ impl PostgresStore {
     /// Opens the sessions of a tenant.
     ///
     /// # Errors
-    /// The database cannot be reached, or its tables have another version.
+    /// The database cannot be reached and the options do not allow that, or its tables have another
+    /// version.
     pub(crate) fn open(options: &PostgresOptions) -> Result<Self, RecordError> {
         let database = Arc::new(Database::new(options)?);
-        match schema::version(&database)? {
-            SCHEMA_VERSION => {}
-            found => {
-                return Err(RecordError::Schema {
-                    server: database.name().to_owned(),
-                    found,
-                    known: SCHEMA_VERSION,
-                });
-            }
+        match schema::version(&database) {
+            Ok(found) => schema::wrong_version(database.name(), found).map_or(Ok(()), Err)?,
+            Err(_) if options.may_be_away && database.outage().is_some() => database.check_later(),
+            Err(error) => return Err(error),
         }
         Ok(Self {
             leases: Leases::new(&database, &options.tenant),

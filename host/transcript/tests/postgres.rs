@@ -439,6 +439,25 @@ fn a_server_that_is_away_is_known_until_it_answers() {
 }
 
 #[test]
+fn a_server_that_was_away_at_the_start_is_checked_when_it_answers() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let options = PostgresOptions::new(&server.url()).unwrap();
+    let options = options.retry_for(Duration::from_millis(300));
+    server.crash();
+    Record::open_postgres(&options).unwrap_err();
+    let record = Record::open_postgres(&options.clone().may_be_away(true)).unwrap();
+    assert!(record.outage().is_some());
+    server.start_again();
+    let missing = record.kept("s").unwrap_err().to_string();
+    assert!(missing.contains("contexture store migrate"), "{missing}");
+    Record::migrate(&options).unwrap();
+    record.kept("s").unwrap();
+    assert!(record.outage().is_none());
+}
+
+#[test]
 fn a_server_that_stays_away_is_an_error_that_names_it() {
     let Some(server) = Server::start() else {
         return;

@@ -11,6 +11,7 @@
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -29,6 +30,7 @@ use tokio_postgres::config::{Host, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::schema;
 use crate::error::RecordError;
 
 /// How long work is repeated by default that fails for a reason that passes, such as a failover. A
@@ -73,6 +75,9 @@ pub struct PostgresOptions {
     /// A file with certificates (PEM) of authorities that sign the server's certificate, besides
     /// those that browsers trust.
     pub ca_file: Option<PathBuf>,
+    /// Whether the database is opened also if it does not answer. All work fails then until it does,
+    /// see [`Record::outage`](crate::Record::outage). By default it is an error.
+    pub may_be_away: bool,
 }
 
 impl PostgresOptions {
@@ -96,6 +101,7 @@ impl PostgresOptions {
             statement_timeout: Duration::from_secs(10),
             retry_for: RETRY_FOR,
             ca_file: None,
+            may_be_away: false,
         })
     }
 
@@ -133,6 +139,13 @@ impl PostgresOptions {
     #[must_use]
     pub fn ca_file(mut self, path: Option<PathBuf>) -> Self {
         self.ca_file = path;
+        self
+    }
+
+    /// Sets whether the database is opened also if it does not answer.
+    #[must_use]
+    pub fn may_be_away(mut self, may_be_away: bool) -> Self {
+        self.may_be_away = may_be_away;
         self
     }
 
@@ -308,6 +321,8 @@ pub(super) struct Database {
     /// For the renewal of leases, which must not wait for calls.
     lease_pool: Pool,
     server: Arc<Server>,
+    /// Whether the tables were not looked at yet, so that each new connection does.
+    is_unchecked: Arc<AtomicBool>,
     /// How long work is repeated.
     retry_for: Duration,
     /// How long a call waits for its result, retries included.
@@ -360,15 +375,23 @@ impl Database {
             IDLE_IN_TRANSACTION.as_millis(),
             statement = options.statement_timeout.as_millis(),
         );
+        let is_unchecked = Arc::new(AtomicBool::new(false));
+        let set_up: Arc<(String, String, Arc<AtomicBool>)> =
+            Arc::new((limits, name.clone(), Arc::clone(&is_unchecked)));
         let pool = |size| {
-            let limits = limits.clone();
-            let limit = Hook::async_fn(move |client: &mut ClientWrapper, _| {
-                let limits = limits.clone();
+            let set_up = Arc::clone(&set_up);
+            let hook = Hook::async_fn(move |client: &mut ClientWrapper, _| {
+                let set_up = Arc::clone(&set_up);
                 Box::pin(async move {
+                    let (limits, server, is_unchecked) = &*set_up;
                     client
-                        .batch_execute(&limits)
+                        .batch_execute(limits)
                         .await
-                        .map_err(HookError::Backend)
+                        .map_err(HookError::Backend)?;
+                    match is_unchecked.load(Ordering::Relaxed) {
+                        true => schema::check_version(client, server).await,
+                        false => Ok(()),
+                    }
                 })
             });
             let manager = Manager::from_config(config.clone(), tls.clone(), fast.clone());
@@ -377,7 +400,7 @@ impl Database {
                 .wait_timeout(Some(CONNECT))
                 .create_timeout(Some(CONNECT))
                 .runtime(deadpool_postgres::Runtime::Tokio1)
-                .post_create(limit)
+                .post_create(hook)
                 .build()
                 .map_err(|error| fail(error.into()))
         };
@@ -385,6 +408,7 @@ impl Database {
             runtime: Some(runtime),
             pool: pool(options.max_connections)?,
             lease_pool: pool(1)?,
+            is_unchecked,
             server: Arc::new(Server {
                 name,
                 outage: Mutex::default(),
@@ -398,6 +422,12 @@ impl Database {
 
     pub(super) fn name(&self) -> &str {
         &self.server.name
+    }
+
+    /// Lets each new connection look at the version of the tables, because the server does not answer
+    /// now.
+    pub(super) fn check_later(&self) {
+        self.is_unchecked.store(true, Ordering::Relaxed);
     }
 
     /// Why the server does not answer. None if it does.

@@ -4,6 +4,9 @@
 //! clustered engine can distribute the tables by session. A migration runs in one transaction, and
 //! `contexture.migrations` says which ones were applied.
 
+use deadpool_postgres::HookError;
+use tokio_postgres::Client;
+
 use super::connection::{Database, Failure};
 use crate::error::RecordError;
 
@@ -131,15 +134,31 @@ pub(super) const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// The version of the tables in the database. Zero if there are none.
 pub(super) fn version(database: &Database) -> Result<i64, RecordError> {
-    database.run(|client| {
-        Box::pin(async move {
-            let exists = "SELECT to_regclass('contexture.migrations') IS NOT NULL";
-            if !client.query_one(exists, &[]).await?.try_get::<_, bool>(0)? {
-                return Ok(0);
-            }
-            let newest = "SELECT coalesce(max(version), 0) FROM contexture.migrations";
-            Ok(client.query_one(newest, &[]).await?.try_get(0)?)
-        })
+    database.run(|client| Box::pin(async move { Ok(version_of(&client).await?) }))
+}
+
+/// The version of the tables in the database of this connection. Zero if there are none.
+async fn version_of(client: &Client) -> Result<i64, tokio_postgres::Error> {
+    let exists = "SELECT to_regclass('contexture.migrations') IS NOT NULL";
+    if !client.query_one(exists, &[]).await?.try_get::<_, bool>(0)? {
+        return Ok(0);
+    }
+    let newest = "SELECT coalesce(max(version), 0) FROM contexture.migrations";
+    client.query_one(newest, &[]).await?.try_get(0)
+}
+
+/// Refuses a new connection to a database whose tables have another version than this program's.
+pub(super) async fn check_version(client: &Client, server: &str) -> Result<(), HookError> {
+    let found = version_of(client).await.map_err(HookError::Backend)?;
+    wrong_version(server, found).map_or(Ok(()), |error| Err(HookError::message(error.to_string())))
+}
+
+/// What is wrong with tables of this version. None if they are those of this program.
+pub(super) fn wrong_version(server: &str, found: i64) -> Option<RecordError> {
+    (found != SCHEMA_VERSION).then(|| RecordError::Schema {
+        server: server.to_owned(),
+        found,
+        known: SCHEMA_VERSION,
     })
 }
 
