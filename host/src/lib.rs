@@ -100,12 +100,14 @@ pub mod catalog {
 /// with [`Config`](config::Config), whose `load` reads the file.
 pub mod config {
     #[doc(inline)]
+    pub use contexture_base::Env;
+    #[doc(inline)]
     pub use contexture_config::{
         Auxiliary, AuxiliaryModel, Compression, Config, ConfigError, Context, DocumentError,
-        Effective, Env, Finding, Gateway, GatewayMode, GatewayTls, Hygiene, Isolation, KeyPath,
-        Loaded, Location, Model, ModelCompression, ModelPrice, OnFailure, OnLoadFailure, OnMissing,
-        Origin, PathStep, Plugins, PriceSettings, Problem, PromptCaching, Provider, ProviderTls,
-        Schema, SchemaError, Setting, Supervision, Telemetry, Threshold, Timing, Transcript,
+        Effective, Finding, Gateway, GatewayMode, GatewayTls, Hygiene, Isolation, KeyPath, Loaded,
+        Location, Model, ModelCompression, ModelPrice, OnFailure, OnLoadFailure, OnMissing, Origin,
+        PathStep, Plugins, PriceSettings, Problem, PromptCaching, Provider, ProviderTls, Schema,
+        SchemaError, Setting, Supervision, Telemetry, Threshold, Timing, Transcript,
         TranscriptMode, TranscriptStore, Upstream, editor_schema,
     };
 }
@@ -200,7 +202,7 @@ pub mod tokens {
     pub use contexture_formats::tokens::{ModelWindow, TokenCounter, estimate, known_window};
 }
 
-pub use contexture_base::{PerProcess, lock, now_ms};
+pub use contexture_base::{PerProcess, lock, now_ms, user_home};
 pub use contexture_contract as contract;
 pub use contexture_engine_api::{Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState};
 pub use contexture_replay as replay;
