@@ -119,7 +119,7 @@ pub mod engines {
     #[doc(inline)]
     pub use contexture_runtime::engines::{
         CallError, EngineEntry, EngineHealth, Engines, HealthState, LoadedPlugin, NameTaken,
-        OpenError, Opened, Source, catalog, look_for_engine_host_in, open_plugin,
+        OpenError, Opened, RegisterError, Source, catalog, look_for_engine_host_in, open_plugin,
         register_context_engine, registered_engines,
     };
 }
