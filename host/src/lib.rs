@@ -131,8 +131,8 @@ pub mod formats {
     pub use contexture_formats::{
         BodyEdits, BodyParts, Call, Conversation, Converted, Format, FormatError, Media, MediaKind,
         Message, PlanEntry, RecordedUsage, RenderPlan, SplitBody, WireBody, WrittenBody,
-        is_compaction_item, item_lines, parse_json, parse_messages, read, read_bytes, render_all,
-        reported_usage, sealed_summary, split, tool_list,
+        is_compaction_item, item_lines, known_usage, parse_json, parse_messages, read, read_bytes,
+        render_all, reported_usage, sealed_summary, split, tool_list,
     };
 }
 

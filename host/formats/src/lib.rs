@@ -76,7 +76,7 @@ pub use message::{Call, Media, MediaKind, Message};
 pub use plan::{PlanEntry, RenderPlan};
 pub use reader::{parse_json, read, read_bytes};
 pub use render::render_all;
-pub use reported_usage::reported_usage;
+pub use reported_usage::{known_usage, reported_usage};
 pub use seal::{sealed_notice, sealed_short, sealed_summary, unsealed_notice, unsealed_short};
 pub use splice::RenderedItem;
 pub use tools::{tool_in, tool_list, tool_names, tool_texts};

@@ -6,6 +6,7 @@
 //! Source: <https://docs.anthropic.com/en/api/messages>.
 
 use contexture_engine_api::{FailureKind, ModelRequest};
+use contexture_formats::known_usage;
 use serde_json::{Value, json};
 
 use super::reply::{Reply, Unusable, answer_text};
@@ -55,15 +56,9 @@ pub(super) fn read(answer: &Value) -> Result<Reply, Unusable> {
         .filter(|block| block["type"] == "text")
         .filter_map(|block| block["text"].as_str())
         .collect();
-    let usage = |field: &str| answer["usage"][field].as_u64().unwrap_or(0);
     Ok(Reply {
         text: answer_text(&text)?,
         model: answer["model"].as_str().map(str::to_owned),
-        // Anthropic does not include tokens that were read from or written to the cache in
-        // `input_tokens`.
-        input_tokens: usage("input_tokens")
-            .saturating_add(usage("cache_read_input_tokens"))
-            .saturating_add(usage("cache_creation_input_tokens")),
-        output_tokens: usage("output_tokens"),
+        usage: known_usage(&answer["usage"]).unwrap_or_default(),
     })
 }

@@ -296,8 +296,8 @@ impl ModelCall<'_> {
             reply.text,
             reply.model.unwrap_or_else(|| endpoint.model().to_owned()),
         )
-        .input_tokens(reply.input_tokens)
-        .output_tokens(reply.output_tokens))
+        .input_tokens(reply.usage.input_tokens)
+        .output_tokens(reply.usage.output_tokens))
     }
 }
 

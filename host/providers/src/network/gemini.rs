@@ -6,6 +6,7 @@
 //! Source: <https://ai.google.dev/api/generate-content>.
 
 use contexture_engine_api::{FailureKind, ModelRequest};
+use contexture_formats::known_usage;
 use serde_json::{Value, json};
 
 use super::reply::{Reply, Unusable, answer_text};
@@ -56,11 +57,9 @@ pub(super) fn read(answer: &Value) -> Result<Reply, Unusable> {
     }
     let said = parts.iter().filter(|part| part["thought"] != true);
     let text: String = said.filter_map(|part| part["text"].as_str()).collect();
-    let usage = |field: &str| answer["usageMetadata"][field].as_u64().unwrap_or(0);
     Ok(Reply {
         text: answer_text(&text)?,
         model: answer["modelVersion"].as_str().map(str::to_owned),
-        input_tokens: usage("promptTokenCount"),
-        output_tokens: usage("candidatesTokenCount").saturating_add(usage("thoughtsTokenCount")),
+        usage: known_usage(&answer["usageMetadata"]).unwrap_or_default(),
     })
 }

@@ -8,6 +8,7 @@
 //! <https://platform.openai.com/docs/api-reference/chat>.
 
 use contexture_engine_api::{FailureKind, ModelRequest};
+use contexture_formats::known_usage;
 use serde_json::{Value, json};
 
 use super::reply::{Reply, Unusable, answer_text};
@@ -87,12 +88,10 @@ pub(super) fn read(answer: &Value) -> Result<Reply, Unusable> {
         }
         _ => {}
     }
-    let usage = |field: &str| answer["usage"][field].as_u64().unwrap_or(0);
     Ok(Reply {
         text: answer_text(&content(&message["content"]))?,
         model: answer["model"].as_str().map(str::to_owned),
-        input_tokens: usage("prompt_tokens"),
-        output_tokens: usage("completion_tokens"),
+        usage: known_usage(&answer["usage"]).unwrap_or_default(),
     })
 }
 

@@ -8,16 +8,14 @@
 //! in the text. The two formats (`openai`, `anthropic`) find the text and the stop reason, and
 //! `failure` turns an unusable answer into a failure with advice.
 
-use contexture_engine_api::FailureKind;
+use contexture_engine_api::{FailureKind, Usage};
 
-/// The text and the token counts of a complete answer. Counts that the server does not report are
-/// 0.
+/// The text of a complete answer, and its usage as far as the server reports one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) text: String,
     pub(super) model: Option<String>,
-    pub(super) input_tokens: u64,
-    pub(super) output_tokens: u64,
+    pub(super) usage: Usage,
 }
 
 /// An answer that cannot be used, with the kind of failure and a description of what happened.
