@@ -81,10 +81,8 @@ pub(crate) fn choose() -> Result<Option<PathBuf>, CliError> {
             name_one,
         ));
     }
-    let home = std::env::var_os("HOME").or_else(|| std::env::var_os("USERPROFILE"));
-    let recent = home
-        .map(|home| recent(Path::new(&home)))
-        .unwrap_or_default();
+    let home = contexture::user_home(&|name| std::env::var_os(name));
+    let recent = home.map(|home| recent(&home)).unwrap_or_default();
     if recent.is_empty() {
         return Err(CliError::usage(
             "no INPUT was given, and no session of Claude Code (~/.claude/projects) or Codex \

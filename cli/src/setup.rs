@@ -151,7 +151,12 @@ fn read_text(path: &Path) -> Result<Option<String>, FileError> {
 /// has another value, or if there is no terminal to ask on.
 pub(crate) fn run(args: &SetupArgs, global: &Global) -> Result<u8, CliError> {
     let loaded = start::load_config(global)?;
-    let home = user_home()?;
+    let home = contexture::user_home(&|name| std::env::var_os(name)).ok_or_else(|| {
+        CliError::usage(
+            "there is no home directory in which agents have their settings",
+            "set HOME to it",
+        )
+    })?;
     let env = |name: &str| std::env::var(name).ok();
     let tools = || engine_tools(&loaded);
     let context = context(&loaded, global, &home, &env, &tools)?;
@@ -173,16 +178,6 @@ pub(crate) fn run(args: &SetupArgs, global: &Global) -> Result<u8, CliError> {
         true => undo(args, agent, &loaded.home),
         false => set_up(args, agent, &loaded, &context),
     }
-}
-
-fn user_home() -> Result<PathBuf, CliError> {
-    let home = std::env::var_os("HOME").or_else(|| std::env::var_os("USERPROFILE"));
-    home.map(PathBuf::from).ok_or_else(|| {
-        CliError::usage(
-            "there is no home directory in which agents have their settings",
-            "set HOME to it",
-        )
-    })
 }
 
 /// Collects what the plans depend on. The command is named by its full path, because agents that

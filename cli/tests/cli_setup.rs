@@ -91,6 +91,19 @@ fn setup(home: &Home, line: &str) -> Ran {
     ran(command.output().unwrap())
 }
 
+#[test]
+fn an_empty_home_variable_is_not_the_working_directory() {
+    let home = home();
+    let before = all(&home);
+    for arguments in [&["setup"][..], &["setup", "claude", "--yes"]] {
+        let mut command = home.command(arguments.iter().copied());
+        command.env("HOME", "").env_remove("USERPROFILE");
+        let ran = ran(command.output().unwrap());
+        ran.exits(2).stderr_has("there is no home directory");
+    }
+    assert_eq!(all(&home), before);
+}
+
 /// An agent and a way to set it up, with the settings files that this changes in an empty home.
 #[derive(Debug)]
 struct Way {

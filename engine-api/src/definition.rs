@@ -21,11 +21,13 @@ use crate::protocol::Create;
 use crate::services::OpenRequest;
 use crate::store::StoreCommand;
 
-type Make = fn(&FactoryRequest<'_>) -> Result<Box<dyn EngineFactory>, EngineError>;
+type Make =
+    dyn Fn(&FactoryRequest<'_>) -> Result<Box<dyn EngineFactory>, EngineError> + Send + Sync;
+type Open = dyn Fn(&OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> + Send + Sync;
 
 /// An engine as a host lists it: its name, its origin and how to make it. Listing engines does not
 /// run any of their code.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct EngineDefinition {
     /// The name that selects the engine in `context.engine`.
@@ -36,7 +38,7 @@ pub struct EngineDefinition {
     pub description: &'static str,
     /// The name of the crate that defines it.
     pub owner: &'static str,
-    create: Make,
+    create: &'static Make,
     about: fn(&HostInfo) -> About,
 }
 
@@ -65,8 +67,35 @@ impl EngineDefinition {
             version: owner.version,
             description: owner.description,
             owner: owner.name,
-            create: |request| Ok(Box::new(F::create(request)?)),
+            create: &|request| Ok(Box::new(F::create(request)?)),
             about: F::about,
+        }
+    }
+
+    /// Defines an engine at run time, such as a class of another language. `open` opens it for a
+    /// session, and `owner` says where it comes from. A definition lasts as long as the process, so
+    /// its texts and `open` are never freed.
+    pub fn at_run_time(
+        name: &str,
+        version: &str,
+        description: &str,
+        owner: &'static str,
+        open: impl Fn(&OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        let text = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
+        let open: &'static Open = Box::leak(Box::new(open));
+        Self {
+            name: text(name),
+            version: text(version),
+            description: text(description),
+            owner,
+            create: Box::leak(Box::new(|_: &FactoryRequest<'_>| {
+                Ok(Box::new(OpenedBy(open)) as Box<dyn EngineFactory>)
+            })),
+            about: |_| About::default(),
         }
     }
 
@@ -90,6 +119,29 @@ impl EngineDefinition {
         request: &FactoryRequest<'_>,
     ) -> Result<Box<dyn EngineFactory>, EngineError> {
         (self.create)(request)
+    }
+}
+
+impl std::fmt::Debug for EngineDefinition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EngineDefinition")
+            .field("name", &self.name)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The factory of an engine that was defined at run time.
+struct OpenedBy(&'static Open);
+
+impl EngineFactory for OpenedBy {
+    // Never called: a request has no function.
+    fn create(_: &FactoryRequest<'_>) -> Result<Self, EngineError> {
+        Err(EngineError::Unsupported("making an engine".to_owned()))
+    }
+
+    fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
+        (self.0)(request)
     }
 }
 

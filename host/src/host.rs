@@ -10,6 +10,7 @@
 //!
 //! The work on requests is done by [`Session`], in another crate.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,6 +22,7 @@ use contexture_providers::{
     LentModel, ModelClient, NoModel, ProviderError, Resolved, configured_agent, configured_client,
     resolve_configured,
 };
+use contexture_replay::Report;
 use contexture_runtime::engines::{Engines, NameTaken, OpenError};
 use contexture_session::{
     AgentWindow, BackgroundBy, Peers, Session, SessionError, SessionOptions, TempHome,
@@ -83,6 +85,10 @@ pub struct HostOptions {
     pub config: Option<PathBuf>,
     /// Whether nothing may leave the machine, so that no provider is asked.
     pub offline: bool,
+    /// Whether an unknown key of the configuration is an error. By default it is only a warning,
+    /// because many users may share a configuration. A program that has one of its own wants to know
+    /// of a misspelled key.
+    pub strict: bool,
     /// A model of the embedding program. It answers if the configuration says to use the agent's
     /// model (`auxiliary.compression.provider: auto` or `main`) but does not say which model that
     /// is.
@@ -98,6 +104,23 @@ impl HostOptions {
         Self {
             home: Some(home.into()),
             ..Self::default()
+        }
+    }
+
+    /// Returns the home directory that a host with these options has, as an absolute path with links
+    /// resolved if it exists. Two hosts with the same one would lock each other out. `None` if no home
+    /// directory can be determined.
+    pub fn place(&self) -> Option<PathBuf> {
+        let home = contexture_config::home(&|name| self.variable(name)).ok()?;
+        Some(home.canonicalize().unwrap_or(home))
+    }
+
+    /// Reads a variable of the environment. The home of the options counts for everything that the
+    /// configuration derives from it.
+    fn variable(&self, name: &str) -> Option<OsString> {
+        match (&self.home, name) {
+            (Some(home), "CONTEXTURE_HOME") => Some(home.clone().into_os_string()),
+            _ => std::env::var_os(name),
         }
     }
 }
@@ -128,9 +151,7 @@ impl Host {
             // not move them.
             home: Some(loaded.home.clone()),
             config: options.config.as_ref().and(loaded.path.clone()),
-            offline: options.offline,
-            model: options.model.clone(),
-            database_may_be_away: options.database_may_be_away,
+            ..options.clone()
         };
         let record = match open_record_or_later(&loaded, options.database_may_be_away) {
             Err(damage) if damage.is_damage() => {
@@ -249,6 +270,24 @@ impl Host {
     /// stored of their messages.
     pub fn record(&self) -> &Arc<Record> {
         &self.record
+    }
+
+    /// Plays the recorded conversations of a document without an engine and with one, so that their
+    /// costs can be compared. `engine` names the engine, and `None` takes the configured one. The
+    /// engine finds nothing of the user's sessions, and nothing is stored.
+    ///
+    /// # Errors
+    /// Returns an error if the document cannot be read, or if the engine cannot be used.
+    pub fn replay(
+        &self,
+        document: String,
+        agent: &AgentWindow,
+        engine: Option<&str>,
+    ) -> Result<Report, HostError> {
+        let recordings = contexture_formats::read(document, None).map_err(SessionError::from)?;
+        let engines = self.engines();
+        let stage = TempHome::new(engines.loaded().clone(), engines.client().clone())?;
+        Ok(Report::of_document(recordings, agent, &stage, engine)?)
     }
 
     /// Starts to open a session with this id. If the record knows the session, it is resumed.
@@ -470,13 +509,11 @@ impl SessionBuilder<'_> {
 }
 
 fn read(options: &HostOptions) -> Result<Loaded, HostError> {
-    let home = options.home.clone();
-    // The home of the options counts for everything that the configuration derives from it.
-    let env = move |name: &str| match (&home, name) {
-        (Some(home), "CONTEXTURE_HOME") => Some(home.clone().into_os_string()),
-        _ => std::env::var_os(name),
-    };
-    let loaded = Config::load(options.config.as_deref(), &env)?;
+    let variable = |name: &str| options.variable(name);
+    let loaded = Config::load(options.config.as_deref(), &variable)?;
+    if options.strict && !loaded.warnings.is_empty() {
+        return Err(ConfigError::Invalid(loaded.warnings).into());
+    }
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }

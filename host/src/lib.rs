@@ -100,12 +100,14 @@ pub mod catalog {
 /// with [`Config`](config::Config), whose `load` reads the file.
 pub mod config {
     #[doc(inline)]
+    pub use contexture_base::Env;
+    #[doc(inline)]
     pub use contexture_config::{
         Auxiliary, AuxiliaryModel, Compression, Config, ConfigError, Context, DocumentError,
-        Effective, Env, Finding, Gateway, GatewayMode, GatewayTls, Hygiene, Isolation, KeyPath,
-        Loaded, Location, Model, ModelCompression, ModelPrice, OnFailure, OnLoadFailure, OnMissing,
-        Origin, PathStep, Plugins, PriceSettings, Problem, PromptCaching, Provider, ProviderTls,
-        Schema, SchemaError, Setting, Supervision, Telemetry, Threshold, Timing, Transcript,
+        Effective, Finding, Gateway, GatewayMode, GatewayTls, Hygiene, Isolation, KeyPath, Loaded,
+        Location, Model, ModelCompression, ModelPrice, OnFailure, OnLoadFailure, OnMissing, Origin,
+        PathStep, Plugins, PriceSettings, Problem, PromptCaching, Provider, ProviderTls, Schema,
+        SchemaError, Setting, Supervision, Telemetry, Threshold, Timing, Transcript,
         TranscriptMode, TranscriptStore, Upstream, editor_schema,
     };
 }
@@ -117,7 +119,7 @@ pub mod engines {
     #[doc(inline)]
     pub use contexture_runtime::engines::{
         CallError, EngineEntry, EngineHealth, Engines, HealthState, LoadedPlugin, NameTaken,
-        OpenError, Opened, Source, catalog, look_for_engine_host_in, open_plugin,
+        OpenError, Opened, RegisterError, Source, catalog, look_for_engine_host_in, open_plugin,
         register_context_engine, registered_engines,
     };
 }
@@ -129,8 +131,8 @@ pub mod formats {
     pub use contexture_formats::{
         BodyEdits, BodyParts, Call, Conversation, Converted, Format, FormatError, Media, MediaKind,
         Message, PlanEntry, RecordedUsage, RenderPlan, SplitBody, WireBody, WrittenBody,
-        is_compaction_item, item_lines, parse_json, parse_messages, read, read_bytes, render_all,
-        reported_usage, sealed_summary, split, tool_list,
+        is_compaction_item, item_lines, known_usage, parse_json, parse_messages, read, read_bytes,
+        render_all, replace_half_surrogates, reported_usage, sealed_summary, split, tool_list,
     };
 }
 
@@ -200,7 +202,7 @@ pub mod tokens {
     pub use contexture_formats::tokens::{ModelWindow, TokenCounter, estimate, known_window};
 }
 
-pub use contexture_base::{PerProcess, lock, now_ms};
+pub use contexture_base::{PerProcess, lock, now_ms, user_home};
 pub use contexture_contract as contract;
 pub use contexture_engine_api::{Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState};
 pub use contexture_replay as replay;

@@ -5,16 +5,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use contexture::engines::{Engines, Source, register_context_engine};
+use contexture::engines::{Engines, RegisterError, Source, register_context_engine};
 use contexture::formats::Conversation;
 use contexture::session::{
     AgentWindow, BackgroundBy, Compact, CompactionReport, OutcomeKind, Session, SessionError,
     SessionOptions,
 };
 use contexture_engine_api::{
-    BackgroundCall, Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry,
-    FailureKind, MessageView, ModelFailure, ModelRequest, OpenRequest, Outcome, StandaloneEngine,
-    ToolCall, Usage, WindowState, define_engine, safe_cut,
+    BackgroundCall, Compaction, CompressRequest, ContextEngine, Decision, EngineDefinition,
+    EngineError, Entry, FailureKind, MessageView, ModelFailure, ModelRequest, OpenRequest, Outcome,
+    StandaloneEngine, ToolCall, Usage, WindowState, define_engine, safe_cut,
 };
 use contexture_tests::{Home, chat, compact, conversation, engines, session};
 use serde_json::json;
@@ -96,6 +96,31 @@ fn one_line_of_the_configuration_swaps_the_engine() {
         assert!(report.messages_after < report.messages_before, "{name}");
         assert_eq!(session.take_warnings(), Vec::<String>::new(), "{name}");
     }
+}
+
+#[test]
+fn an_engine_that_is_defined_at_run_time_needs_a_name_of_its_own() {
+    let register = |name: &str, version: &str| {
+        let open = |_: &OpenRequest<'_>| Ok(Box::new(LastSix) as Box<dyn ContextEngine>);
+        let defined = EngineDefinition::at_run_time(name, version, "", "tests", open);
+        register_context_engine(defined)
+    };
+    assert_eq!(register("compressor", "1"), Err(RegisterError::BuiltIn));
+    for name in ["", "A", "../x"] {
+        let refused = Err(RegisterError::BadName(name.to_owned()));
+        assert_eq!(register(name, "1"), refused);
+    }
+    // More of them than a table would have places.
+    for number in 0..40 {
+        register(&format!("at-run-time-{number}"), "1").unwrap();
+    }
+    let taken = register("at-run-time-39", "2");
+    assert!(matches!(taken, Err(RegisterError::Taken(_))), "{taken:?}");
+    let (_, _, report) = run(&Home::new(), "at-run-time-39");
+    assert_eq!(
+        (report.engine.as_str(), report.source),
+        ("at-run-time-39", Source::Registered)
+    );
 }
 
 #[test]

@@ -17,16 +17,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use contexture::catalog::{BUILT_IN, NAME_RULE, is_engine_name};
-use contexture::engines::register_context_engine;
+use contexture::engines::{RegisterError, register_context_engine};
+use contexture::lock;
 use contexture::providers::LentModel;
 use contexture_engine_api::protocol::{
-    Carrier, Open, RemoteEngine, serve_services, takes_messages,
+    Carrier, Open, RemoteEngine, serve_services, takes_messages, write,
 };
 use contexture_engine_api::{
-    About, ContextEngine, EngineDefinition, EngineError, EngineFactory, FactoryRequest,
-    FailureKind, MessageView, ModelAnswer, ModelFailure, ModelRequest, OpenRequest, OwnedMessage,
-    Owner, Services, safe_cut as cut_of, with_views,
+    ContextEngine, EngineDefinition, EngineError, FailureKind, MessageView, ModelAnswer,
+    ModelFailure, ModelRequest, OpenRequest, OwnedMessage, Services, safe_cut as cut_of,
+    with_views,
 };
 use contexture_testkit::conformance::{Checking, Subject, check_engine as play};
 use napi::bindgen_prelude::Object;
@@ -38,7 +38,7 @@ use napi_derive::napi;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{Failure, Handles, json as text_of, lock, promise};
+use crate::{Failure, Handles, json as text_of, promise};
 
 /// A function of JavaScript that takes a call as JSON text. It does not keep Node alive: the promise
 /// of the call that leads here does.
@@ -57,14 +57,6 @@ static LAST_CALL: AtomicU32 = AtomicU32::new(0);
 /// The services that the engines of open sessions were lent, by the number of the engine. If an
 /// engine keeps its services for longer than its session, a call of them fails.
 static LENT: Mutex<Handles<Services>> = Mutex::new(Handles::new());
-
-/// The classes that are registered. An engine's definition consists of plain functions without data,
-/// so each class has a place here and each place a function of its own.
-static CLASSES: Mutex<[Option<Arc<Dispatcher>>; PLACES]> = Mutex::new([const { None }; PLACES]);
-
-/// The most engines that a process can register. Places are types, so their number is fixed at compile
-/// time.
-const PLACES: usize = 16;
 
 /// Calls JavaScript and waits for its answer. It must not run on Node's thread, or it would wait
 /// for itself.
@@ -166,48 +158,28 @@ impl Drop for JsObject {
     }
 }
 
-/// Opens an object of a JavaScript class for each session.
-struct Factory(Arc<Dispatcher>);
-
-impl EngineFactory for Factory {
-    /// Never called by the host: a factory is made of a class, which a request does not have.
-    fn create(_request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
-        Err(EngineError::Unsupported(
-            "making a class of nothing".to_owned(),
-        ))
-    }
-
-    fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
+/// Defines an engine whose sessions each open an object of a JavaScript class.
+fn definition(
+    name: &str,
+    version: &str,
+    description: &str,
+    dispatch: Dispatcher,
+) -> EngineDefinition {
+    let dispatch = Arc::new(dispatch);
+    let open = move |request: &OpenRequest<'_>| -> Result<Box<dyn ContextEngine>, EngineError> {
         let services = Arc::new(request.services.clone());
         let object = JsObject {
-            dispatch: Arc::clone(&self.0),
+            dispatch: Arc::clone(&dispatch),
             number: lock(&LENT).add(services),
         };
-        let open = contexture_engine_api::protocol::write(&Open::of(request))?;
-        object.call("open", &open, &[])?;
+        object.call("open", &write(&Open::of(request))?, &[])?;
         Ok(Box::new(RemoteEngine(object)))
-    }
-}
-
-/// The factory of the class in one place of [`CLASSES`]. The number is a part of the type, since a
-/// definition has no data.
-struct At<const PLACE: usize>(Factory);
-
-impl<const PLACE: usize> EngineFactory for At<PLACE> {
-    /// Takes the class that is registered in this place. Fails if its registration was undone.
-    fn create(_request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
-        let class = lock(&CLASSES)[PLACE].clone();
-        let gone = || EngineError::Gone("its JavaScript class is gone".to_owned());
-        Ok(Self(Factory(class.ok_or_else(gone)?)))
-    }
-
-    fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
-        self.0.open(request)
-    }
+    };
+    EngineDefinition::at_run_time(name, version, description, "JavaScript", open)
 }
 
 /// Registers a class as the engine `name`. Hosts that are opened afterwards have it, and those that
-/// are open do not. Throws if the name is not valid, if it is taken, or if all places are in use.
+/// are open do not. Throws if the name is not valid or taken.
 #[napi]
 pub fn register_engine(
     name: String,
@@ -215,60 +187,11 @@ pub fn register_engine(
     description: String,
     dispatch: Dispatcher,
 ) -> napi::Result<()> {
-    Ok(register(name, &version, &description, dispatch)?)
-}
-
-fn register(
-    name: String,
-    version: &str,
-    description: &str,
-    dispatch: Dispatcher,
-) -> Result<(), Failure> {
-    let wrong = match name.as_str() {
-        BUILT_IN => Some("belongs to the built-in engine".to_owned()),
-        name if is_engine_name(name) => None,
-        _ => Some(format!("is not an engine's name: it must be {NAME_RULE}")),
-    };
-    if let Some(wrong) = wrong {
-        return Err(Failure::argument(format!("the name `{name}` {wrong}")));
-    }
-    let place = {
-        let mut classes = lock(&CLASSES);
-        let free = classes.iter().position(Option::is_none).ok_or_else(|| {
-            Failure::other(format!(
-                "a process can have at most {PLACES} engines in JavaScript"
-            ))
-        })?;
-        classes[free] = Some(Arc::new(dispatch));
-        free
-    };
-    // A definition lasts as long as the process, so its texts are never freed.
-    let text = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
-    let owner = Owner {
-        name: "JavaScript",
-        version: text(version),
-        description: text(description),
-    };
-    let registered = register_context_engine(definition_at(place, text(&name), owner));
-    registered.map_err(|error| {
-        // The place becomes free again, otherwise each failed attempt would use up one.
-        lock(&CLASSES)[place] = None;
-        Failure::other(error)
-    })
-}
-
-/// Returns the definition whose factory reads the class in `place`. Places above the last one cannot
-/// occur.
-fn definition_at(place: usize, name: &'static str, owner: Owner) -> EngineDefinition {
-    macro_rules! at {
-        ($($place:literal)*) => {
-            match place {
-                $($place => EngineDefinition::factory::<At<$place>>(name, owner),)*
-                _ => EngineDefinition::factory::<At<15>>(name, owner),
-            }
-        };
-    }
-    at!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14)
+    let registered = register_context_engine(definition(&name, &version, &description, dispatch));
+    Ok(registered.map_err(|error| match error {
+        RegisterError::Taken(taken) => Failure::other(taken),
+        error => Failure::argument(error),
+    })?)
 }
 
 /// Calls a service of the host for the engine of this number. The argument is JSON text. The
@@ -297,10 +220,7 @@ pub fn check_engine(
     dispatch: Dispatcher,
 ) -> napi::Result<Object<'_>> {
     promise(env, move || {
-        let class = Arc::new(dispatch);
-        let subject = Subject::new(name, About::default(), move |_| {
-            Ok(Box::new(Factory(Arc::clone(&class))))
-        });
+        let subject = Subject::from(&definition(&name, "", "", dispatch));
         let mut checking = Checking::default();
         checking.generated = u64::from(conversations);
         let report = play(subject, checking);

@@ -10,16 +10,16 @@
 //! Options come as JSON text. If a key is unknown or a value has the wrong type, the call fails
 //! before anything happens.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use contexture::formats::{self, Format};
-use contexture::replay::{Report, TempHome};
 use contexture::session::{AgentWindow, DecisionReport, TurnReport};
 use contexture::tokens::TokenCounter;
 use contexture::{
     BodyMessage, Canceller, Compact, HostOptions, SessionError, ToolCall, TurnOptions, Unrelated,
+    lock,
 };
 use napi::Env;
 use napi::bindgen_prelude::Object;
@@ -29,7 +29,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::engine::{Dispatcher, lent_model};
-use crate::{Failure, Handles, json as text_of, lock, options, promise};
+use crate::{Failure, Handles, json as text_of, options, promise};
 
 /// A host that is open in this process, with what it was opened with. If the same home is opened
 /// again, its options are compared with these.
@@ -79,7 +79,7 @@ struct SessionSpec {
     #[serde(default = "yes")]
     note: bool,
     #[serde(default)]
-    unrelated: OnUnrelated,
+    unrelated: Unrelated,
 }
 
 fn two_seconds() -> u64 {
@@ -108,28 +108,11 @@ enum Summaries {
     Folded,
 }
 
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum OnUnrelated {
-    #[default]
-    NewRoot,
-    Refuse,
-}
-
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum WhenToCompact {
-    #[default]
-    Auto,
-    Force,
-    Never,
-}
-
 /// The options of a turn.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct TurnSpec {
-    compact: WhenToCompact,
+    compact: Compact,
     fixed_tokens: Option<u64>,
     keep_from: Option<usize>,
     focus: Option<String>,
@@ -207,7 +190,15 @@ pub fn open_host(spec: String, dispatch: Dispatcher) -> napi::Result<u32> {
 }
 
 fn host_of(spec: HostSpec, dispatch: Dispatcher) -> Result<u32, Failure> {
-    let place = place_of(spec.home.as_deref());
+    let model = spec.model.clone();
+    let model = model.map(|model| lent_model(model.name, model.context_length, Arc::new(dispatch)));
+    let options = HostOptions::default()
+        .home(spec.home.clone())
+        .config(spec.config.clone())
+        .offline(spec.offline)
+        .strict(true)
+        .model(model);
+    let place = options.place();
     let mut hosts = lock(&HOSTS);
     let open = hosts
         .values()
@@ -224,45 +215,13 @@ fn host_of(spec: HostSpec, dispatch: Dispatcher) -> Result<u32, Failure> {
             place.unwrap_or_default().display()
         )));
     }
-    let model = spec.model.clone();
-    let host = contexture::Host::open(
-        &HostOptions::default()
-            .home(spec.home.clone())
-            .config(spec.config.clone())
-            .offline(spec.offline)
-            .model(
-                model.map(|model| lent_model(model.name, model.context_length, Arc::new(dispatch))),
-            ),
-    )?;
-    // Other programs only warn of unknown keys, because many users may share their configuration. A
-    // program's own configuration with a misspelled key is an error.
-    let engines = host.engines();
-    let unknown = &engines.loaded().warnings;
-    if !unknown.is_empty() {
-        let unknown: Vec<_> = unknown.iter().map(ToString::to_string).collect();
-        return Err(Failure::other(unknown.join("\n")));
-    }
-    // The home directory exists only now, so that a link to it counts as the same directory.
-    let place = place_of(spec.home.as_deref());
     Ok(hosts.add(Arc::new(OpenHost {
-        host,
-        place,
+        host: contexture::Host::open(&options)?,
+        // The home directory exists only now, so that a link to it counts as the same directory.
+        place: options.place(),
         has_model: spec.model.is_some(),
         spec,
     })))
-}
-
-/// Returns the absolute path of a home directory, with links resolved if it exists. `None` if no
-/// home directory can be determined.
-fn place_of(home: Option<&Path>) -> Option<PathBuf> {
-    let home = home.map(Path::to_owned).or_else(|| {
-        let named = std::env::var_os("CONTEXTURE_HOME").filter(|home| !home.is_empty());
-        let own = || std::env::home_dir().map(|home| home.join(".contexture"));
-        named.map(PathBuf::from).or_else(own)
-    })?;
-    home.canonicalize()
-        .or_else(|_| std::path::absolute(&home))
-        .ok()
 }
 
 /// Gives up a host. It is closed when none of its sessions is open.
@@ -312,10 +271,7 @@ pub fn host_session(env: &Env, host: u32, spec: String) -> napi::Result<Object<'
         builder = builder.wait(Duration::from_millis(spec.wait_ms));
         builder = builder.model(&spec.model, spec.context_length);
         builder = builder.max_output_tokens(spec.max_output_tokens);
-        builder = builder.note(spec.note).unrelated(match spec.unrelated {
-            OnUnrelated::NewRoot => Unrelated::NewRoot,
-            OnUnrelated::Refuse => Unrelated::Refuse,
-        });
+        builder = builder.note(spec.note).unrelated(spec.unrelated);
         if spec.summaries == Summaries::Own {
             builder = builder.own_summaries();
         }
@@ -347,24 +303,10 @@ pub fn host_replay(
 ) -> napi::Result<Object<'_>> {
     let host = lock(&HOSTS).get(host)?;
     let spec: ReplaySpec = options(&spec, "a replay")?;
-    promise(env, move || replayed(&host.host, document, spec))
-}
-
-/// Plays each conversation of a document without an engine and with one, so that the two rows of
-/// its report can be compared.
-fn replayed(
-    host: &contexture::Host,
-    document: String,
-    spec: ReplaySpec,
-) -> Result<String, Failure> {
-    let agent = AgentWindow::new(spec.model, spec.context_length, 0);
-    let recordings = formats::read(document, None).map_err(Failure::format)?;
-    let engines = host.engines();
-    // The engine must find nothing of the user's sessions, and leave nothing there.
-    let stage = TempHome::new(engines.loaded().clone(), engines.client().clone())
-        .map_err(Failure::other)?;
-    let report = Report::of_document(recordings, &agent, &stage, spec.engine.as_deref())?;
-    text_of(&report)
+    promise(env, move || {
+        let agent = AgentWindow::new(spec.model, spec.context_length, 0);
+        text_of(&(host.host).replay(document, &agent, spec.engine.as_deref())?)
+    })
 }
 
 /// Counts the tokens of a text as the model's tokenizer does.
@@ -491,13 +433,8 @@ fn turned(
     body: &str,
     spec: TurnSpec,
 ) -> Result<String, Failure> {
-    let compact = match spec.compact {
-        WhenToCompact::Auto => Compact::Auto,
-        WhenToCompact::Force => Compact::Force,
-        WhenToCompact::Never => Compact::Never,
-    };
     let options = TurnOptions::default()
-        .compact(compact)
+        .compact(spec.compact)
         .focus(spec.focus)
         .memory(spec.memory)
         .fixed_tokens(spec.fixed_tokens)

@@ -19,7 +19,7 @@ mod engine;
 mod host;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use contexture::{HostError, SessionError};
 use napi::bindgen_prelude::Object;
@@ -142,12 +142,6 @@ impl<T> Handles<T> {
     pub(crate) fn values(&self) -> impl Iterator<Item = &Arc<T>> {
         self.open.values()
     }
-}
-
-/// Locks a mutex, even if a thread panicked while it held the lock. The values behind these locks
-/// are consistent at any time, and a panic in one call must not make all later ones fail.
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs something on a thread of its own and returns a promise of its result. Node's own threads

@@ -9,16 +9,13 @@
 //! model for summaries or the token counter. The module also exports the conformance tests for
 //! engine classes (`check`) and `safe_cut`, which an engine needs to split a conversation.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use contexture::catalog::{BUILT_IN, NAME_RULE, is_engine_name};
-use contexture::engines::register_context_engine;
+use contexture::engines::{RegisterError, register_context_engine};
 use contexture_engine_api::protocol::{
     Carrier, Open, RemoteEngine, serve_services, takes_messages, write,
 };
 use contexture_engine_api::{
-    About, ContextEngine, EngineDefinition, EngineError, EngineFactory, FactoryRequest,
-    MessageView, OpenRequest, OwnedMessage, Owner, Services, with_views,
+    ContextEngine, EngineDefinition, EngineError, MessageView, OpenRequest, OwnedMessage, Services,
+    with_views,
 };
 use contexture_testkit::conformance::{Checking, Subject, check_engine};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -29,20 +26,10 @@ use crate::errors::{ArgumentError, ContextureError, FormatError};
 use crate::waiting::wait_for;
 use crate::{argument, walk};
 
-/// The classes that are registered. An engine's definition consists of plain functions without
-/// data, so each class has a place here and each place a function of its own.
-static CLASSES: Mutex<[Option<Py<PyAny>>; PLACES]> = Mutex::new([const { None }; PLACES]);
-
-/// The most engines that a process can register. Places are types, so their number is fixed at
-/// compile time.
-const PLACES: usize = 16;
-
-/// Makes an engine for each session by calling a Python class with the session's options and the
+/// Defines an engine whose sessions each call a Python class with the session's options and the
 /// services of the host.
-struct Factory(Py<PyAny>);
-
-impl Factory {
-    fn open_with(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
+fn definition(name: &str, version: &str, description: &str, class: Py<PyAny>) -> EngineDefinition {
+    let open = move |request: &OpenRequest<'_>| -> Result<Box<dyn ContextEngine>, EngineError> {
         let open = write(&Open::of(request))?;
         let services = Lent {
             services: request.services.clone(),
@@ -50,43 +37,11 @@ impl Factory {
         };
         let object = with_python(|py| {
             let open = walk::parse(py, &open)?;
-            Ok(self.0.bind(py).call1((open, services))?.unbind())
+            Ok(class.bind(py).call1((open, services))?.unbind())
         })?;
         Ok(Box::new(RemoteEngine(Object(object))))
-    }
-}
-
-/// The factory for the class in one place of [`CLASSES`]. The number is a part of the type, since a
-/// definition has no data.
-struct At<const PLACE: usize>(Factory);
-
-impl<const PLACE: usize> EngineFactory for At<PLACE> {
-    fn create(_request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
-        let class = with_python(|py| {
-            let classes = CLASSES.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(classes[PLACE].as_ref().map(|class| class.clone_ref(py)))
-        })?;
-        let gone = || EngineError::Gone("its Python class is gone".to_owned());
-        Ok(Self(Factory(class.ok_or_else(gone)?)))
-    }
-
-    fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
-        self.0.open_with(request)
-    }
-}
-
-impl EngineFactory for Factory {
-    fn create(_request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
-        // A class cannot be passed to this function. The host makes its factories through `At`, and
-        // the check makes one directly.
-        Err(EngineError::Unsupported(
-            "making a class of nothing".to_owned(),
-        ))
-    }
-
-    fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
-        self.open_with(request)
-    }
+    };
+    EngineDefinition::at_run_time(name, version, description, "Python", open)
 }
 
 /// An engine that is a Python object. Each call needs the interpreter, so calls of several sessions
@@ -255,44 +210,16 @@ fn register_engine(
     description: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
     let name = argument::name(name, "name")?;
-    let wrong = match name.as_str() {
-        BUILT_IN => Some("belongs to the built-in engine".to_owned()),
-        name if is_engine_name(name) => None,
-        _ => Some(format!("is not an engine's name: it must be {NAME_RULE}")),
-    };
-    if let Some(wrong) = wrong {
-        let text = format!("the `name` {name:?} {wrong}");
-        return Err(ArgumentError::new_err(py, text));
-    }
     let version = version.map(|version| argument::text(version, "version"));
     let version = version.transpose()?.unwrap_or_else(|| "0".to_owned());
     let description = description.map(|text| argument::text(text, "description"));
     let description = description.transpose()?.unwrap_or_default();
     check_class(&engine)?;
-    let place = {
-        let mut classes = CLASSES.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = classes.iter().position(Option::is_none).ok_or_else(|| {
-            ContextureError::new_err(format!(
-                "a process can have at most {PLACES} Python engines"
-            ))
-        })?;
-        classes[free] = Some(engine.unbind());
-        free
-    };
-    // A definition lasts as long as the process, so its texts are never freed.
-    let text = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
-    let owner = Owner {
-        name: "Python",
-        version: text(&version),
-        description: text(&description),
-    };
-    let definition = definition_at(place, text(&name), owner);
+    let definition = definition(&name, &version, &description, engine.unbind());
     let registered = py.detach(|| register_context_engine(definition));
-    registered.map_err(|error| {
-        // The place becomes free again, otherwise each failed attempt would use up one.
-        let mut classes = CLASSES.lock().unwrap_or_else(PoisonError::into_inner);
-        classes[place] = None;
-        ContextureError::new_err(error.to_string())
+    registered.map_err(|error| match error {
+        RegisterError::Taken(taken) => ContextureError::new_err(taken.to_string()),
+        error => ArgumentError::new_err(py, error.to_string()),
     })
 }
 
@@ -317,20 +244,6 @@ fn check_class(engine: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// Returns the definition whose factory reads the class in `place`. Places above the last one
-/// cannot occur.
-fn definition_at(place: usize, name: &'static str, owner: Owner) -> EngineDefinition {
-    macro_rules! at {
-        ($($place:literal)*) => {
-            match place {
-                $($place => EngineDefinition::factory::<At<$place>>(name, owner),)*
-                _ => EngineDefinition::factory::<At<15>>(name, owner),
-            }
-        };
-    }
-    at!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14)
-}
-
 /// Runs the conformance tests on an engine class: a fixed set of scenarios, and this many generated
 /// conversations. Returns whether every row passed, and the table of results. Use it in the tests
 /// of an engine.
@@ -348,13 +261,9 @@ fn check(
     let mut checking = Checking::default();
     checking.generated = conversations.transpose()?.unwrap_or(checking.generated);
     check_class(&engine)?;
-    let class = Arc::new(engine.unbind());
+    let definition = definition(&name, "", "", engine.unbind());
     let play = move || {
-        let subject = Subject::new(name, About::default(), move |_| {
-            let class = with_python(|py| Ok(class.clone_ref(py)))?;
-            Ok(Box::new(Factory(class)))
-        });
-        let report = check_engine(subject, checking);
+        let report = check_engine(Subject::from(&definition), checking);
         Ok((report.broken().next().is_none(), report.to_string()))
     };
     wait_for(py, || {}, play)

@@ -9,15 +9,15 @@
 //! module. A process that was forked can use neither, see [`OpenHost::check_process`].
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use contexture::formats::{self, Format};
 use contexture::providers::LentModel;
 use contexture::session::RecordError;
-use contexture::{HostOptions, PerProcess, SessionError, Unrelated};
+use contexture::{HostOptions, PerProcess, SessionError, Unrelated, lock};
 use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -30,7 +30,7 @@ use crate::{argument, walk};
 /// A host, with the sessions that are open in this process and the number of holders of each. It
 /// exists as long as a `Host` or a session refers to it.
 pub(crate) struct OpenHost {
-    host: contexture::Host,
+    pub(crate) host: contexture::Host,
     config: Option<PathBuf>,
     offline: bool,
     model: Option<Py<PyAny>>,
@@ -69,12 +69,6 @@ const UNRELATED: [(&str, Unrelated); 2] = [
 
 static HOSTS: PerProcess<Hosts> = PerProcess::new(Mutex::new(None));
 
-/// Locks a mutex, even if a thread panicked while it held the lock. The values behind these locks
-/// are consistent at any time.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl OpenHost {
     /// Returns the host of a home directory: the open one if there is one, otherwise a new one.
     ///
@@ -87,12 +81,19 @@ impl OpenHost {
         offline: bool,
         model: Option<(Py<PyAny>, LentModel)>,
     ) -> PyResult<Arc<Self>> {
-        let place = place_of(home.as_deref());
+        let (model, lent) = model.unzip();
+        let options = HostOptions::default()
+            .home(home)
+            .config(config.clone())
+            .offline(offline)
+            .strict(true)
+            .model(lent);
+        let place = options.place();
         let mut hosts = lock(HOSTS.get());
         let hosts = hosts.get_or_insert_default();
         if let Some(host) = place.as_ref().and_then(|place| hosts.get(place)?.upgrade()) {
             let is_same = match (&host.model, &model) {
-                (Some(one), Some((other, _))) => one.is(other),
+                (Some(one), Some(other)) => one.is(other),
                 (None, None) => true,
                 _ => false,
             };
@@ -105,27 +106,8 @@ impl OpenHost {
                 place.unwrap_or_default().display()
             )));
         }
-        let (model, lent) = model.unzip();
-        let options = HostOptions::default()
-            .home(home)
-            .config(config.clone())
-            .offline(offline)
-            .model(lent);
-        let host = contexture::Host::open(&options).map_err(of_host)?;
-        // Other programs only warn of unknown keys, because many users may share their
-        // configuration. A Python program has its own, so a misspelled key is an error.
-        let unknown: Vec<_> = host
-            .engines()
-            .loaded()
-            .warnings
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        if !unknown.is_empty() {
-            return Err(ContextureError::new_err(unknown.join("\n")));
-        }
         let host = Arc::new(Self {
-            host,
+            host: contexture::Host::open(&options).map_err(of_host)?,
             config,
             offline,
             model,
@@ -135,14 +117,10 @@ impl OpenHost {
         hosts.retain(|_, host| host.strong_count() > 0);
         // The home directory exists only now. Its path is resolved after that, so that a link to it
         // counts as the same directory.
-        if let Some(place) = place_of(options.home.as_deref()) {
+        if let Some(place) = options.place() {
             hosts.insert(place, Arc::downgrade(&host));
         }
         Ok(host)
-    }
-
-    pub(crate) fn engines(&self) -> Arc<contexture::engines::Engines> {
-        self.host.engines()
     }
 
     /// Returns whether this process opened the host. If not, it is a fork of the one that did.
@@ -343,20 +321,6 @@ fn kind_of(error: &PyErr) -> FailureKind {
         Some(400 | 422) => FailureKind::Other,
         _ => FailureKind::Overloaded,
     }
-}
-
-/// Returns the absolute path of a home directory, with links resolved if it exists. It is the key
-/// under which an open host is found. `None` if no home directory can be determined.
-fn place_of(home: Option<&Path>) -> Option<PathBuf> {
-    let home = home.map(Path::to_owned).or_else(|| {
-        let named = std::env::var_os("CONTEXTURE_HOME").filter(|home| !home.is_empty());
-        named
-            .map(PathBuf::from)
-            .or_else(|| std::env::home_dir().map(|home| home.join(".contexture")))
-    })?;
-    home.canonicalize()
-        .or_else(|_| std::path::absolute(&home))
-        .ok()
 }
 
 /// Reads the arguments that identify a host: `home`, `config` and `offline`.

@@ -19,8 +19,6 @@ mod turn;
 mod waiting;
 mod walk;
 
-use contexture::formats::{self, FormatError};
-use contexture::replay::{Report, TempHome};
 use contexture::session::AgentWindow;
 use contexture::tokens::TokenCounter;
 use pyo3::prelude::*;
@@ -83,15 +81,9 @@ fn play<'py>(
         // the report is dropped.
         || {},
         move || {
-            let unreadable = |error: FormatError| errors::FormatError::new_err(error.to_string());
-            let recordings = formats::read(text, None).map_err(unreadable)?;
-            let host = host::OpenHost::of(home, config, offline, None)?;
-            let engines = host.engines();
-            let stage = TempHome::new(engines.loaded().clone(), engines.client().clone())
-                .map_err(|error| errors::ContextureError::new_err(error.to_string()))?;
-            let report = Report::of_document(recordings, &agent, &stage, engine.as_deref())
-                .map_err(errors::of_session)?;
-            serde_json::to_string(&report).map_err(errors::of_json)
+            let open = host::OpenHost::of(home, config, offline, None)?;
+            let report = open.host.replay(text, &agent, engine.as_deref());
+            serde_json::to_string(&report.map_err(errors::of_host)?).map_err(errors::of_json)
         },
     )?;
     walk::parse(py, &report)

@@ -10,18 +10,18 @@
 //! of `waiting`.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use contexture::formats::{self, Format};
 use contexture::session::AgentWindow;
-use contexture::{Canceller, Compact, ToolCall, TurnOptions, Unrelated};
+use contexture::{Canceller, Compact, ToolCall, TurnOptions, Unrelated, lock};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use serde_json::Value;
 
 use crate::errors::{ArgumentError, ContextureError, FormatError, of_json, of_session, of_tool};
-use crate::host::{OpenHost, lock};
+use crate::host::OpenHost;
 use crate::turn::{Given, Turn};
 use crate::waiting::{at_once, wait_for};
 use crate::{argument, walk};
@@ -107,7 +107,7 @@ impl Shared {
     /// Locks the state. A poisoned lock is taken as it is: the session stays consistent between two
     /// calls, even if one of them panicked.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

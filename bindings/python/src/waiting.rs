@@ -22,13 +22,12 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 
-use contexture::PerProcess;
+use contexture::{PerProcess, lock};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::errors::ContextureError;
-use crate::host::lock;
 
 /// How often a wait checks for signals. Shorter would cost time in long waits, longer would make
 /// Ctrl-C feel slow.

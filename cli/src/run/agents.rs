@@ -396,10 +396,15 @@ impl Addresses {
 }
 
 /// Returns the folder that has the configuration and the login of Codex. None if neither
-/// `CODEX_HOME` nor `HOME` is set.
+/// `CODEX_HOME` nor a home directory is set.
 fn codex_folder(env: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
-    let folder = env("CODEX_HOME").map(PathBuf::from);
-    folder.or_else(|| Some(PathBuf::from(env("HOME")?).join(".codex")))
+    let folder = env("CODEX_HOME").filter(|folder| !folder.is_empty());
+    let folder = folder.map(PathBuf::from);
+    folder.or_else(|| Some(user_home(env)?.join(".codex")))
+}
+
+fn user_home(env: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    contexture::user_home(&|name| env(name).map(Into::into))
 }
 
 /// Returns the text under a key of a TOML document. `None` if there is none, or if the document
@@ -620,7 +625,6 @@ impl Agent {
     /// Returns the addresses in the agent's own configuration that [`told`](Self::told) overrides,
     /// each with the name of its setting.
     fn configured(&self, env: &dyn Fn(&str) -> Option<String>) -> Vec<(String, Api, String)> {
-        let home = || env("HOME").map(PathBuf::from);
         let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
         match self.name.as_str() {
             "codex" => {
@@ -632,7 +636,7 @@ impl Agent {
                     .collect()
             }
             "opencode" => {
-                let own = home().map(|home| home.join(".config/opencode/opencode.json"));
+                let own = user_home(env).map(|home| home.join(".config/opencode/opencode.json"));
                 let places = [Some(PathBuf::from("opencode.json")), own];
                 let texts = places.into_iter().flatten().map(read);
                 texts.flat_map(|text| opencode_base_urls(&text)).collect()

@@ -8,7 +8,6 @@
 //! The message for the session and the one for the client are collected separately: `message` has
 //! everything that the model wrote in this round, and `shown` what the client received so far.
 
-use contexture::Usage;
 use serde_json::{Map, Value, json};
 
 use super::calls::{Calls, ShownDelta};
@@ -138,10 +137,6 @@ fn message_with_calls(message: &Map<String, Value>, calls: Vec<Value>) -> Value 
 impl ApiAnswer for Chat {
     fn usage_names(&self) -> &'static UsageNames {
         &USAGE
-    }
-
-    fn usage(&self, reported: &Value) -> Option<Usage> {
-        USAGE.openai(reported)
     }
 
     fn event(&mut self, state: &mut AnswerState, data: &mut Value) -> Passed {

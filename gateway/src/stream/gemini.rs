@@ -10,7 +10,6 @@
 //! signature, which has to come back with the part, so such parts are never joined with others. The
 //! texts of thoughts are for people only, and the model does not need them back.
 
-use contexture::Usage;
 use serde_json::{Value, json};
 
 use super::reader::{AnswerState, ApiAnswer, Passed, UsageNames, WaitsFor};
@@ -152,18 +151,6 @@ impl ApiAnswer for Gemini {
     /// The tokens of thoughts are not among those of the answer.
     fn output(&self, reported: &Value) -> u64 {
         USAGE.output(reported) + number(reported, "thoughtsTokenCount")
-    }
-
-    fn usage(&self, reported: &Value) -> Option<Usage> {
-        // A usage without the prompt's tokens would look like an empty prompt.
-        (!reported[USAGE.input].is_null()).then(|| {
-            let of_tools = number(reported, "toolUsePromptTokenCount");
-            Usage::default()
-                .input_tokens(USAGE.input(reported) + of_tools)
-                .output_tokens(self.output(reported))
-                .cache_read_tokens(number(reported, "cachedContentTokenCount"))
-                .reasoning_tokens(number(reported, "thoughtsTokenCount"))
-        })
     }
 
     fn event(&mut self, state: &mut AnswerState, data: &mut Value) -> Passed {

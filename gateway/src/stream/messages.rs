@@ -8,7 +8,6 @@
 //! The message begins with the first round's `message_start`, and ends with the `message_delta` and
 //! `message_stop` of the last round. Those of hidden rounds are dropped.
 
-use contexture::Usage;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -109,20 +108,6 @@ fn merge_usage(state: &mut AnswerState, usage: &Value) {
 impl ApiAnswer for Messages {
     fn usage_names(&self) -> &'static UsageNames {
         &USAGE
-    }
-
-    /// Anthropic's `input_tokens` leaves out cached tokens, so those are added.
-    fn usage(&self, reported: &Value) -> Option<Usage> {
-        let read = number(reported, "cache_read_input_tokens");
-        let write = number(reported, "cache_creation_input_tokens");
-        // A usage without the prompt's tokens would look like an empty prompt.
-        (!reported[USAGE.input].is_null()).then(|| {
-            Usage::default()
-                .input_tokens(USAGE.input(reported) + read + write)
-                .output_tokens(USAGE.output(reported))
-                .cache_read_tokens(read)
-                .cache_write_tokens(write)
-        })
     }
 
     fn event(&mut self, state: &mut AnswerState, data: &mut Value) -> Passed {

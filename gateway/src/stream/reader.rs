@@ -6,7 +6,7 @@
 //!
 //! `items` has the part that only the APIs with numbered output share.
 
-use contexture::Usage;
+use contexture::formats::known_usage;
 use serde_json::{Value, json};
 
 use super::chat::Chat;
@@ -108,19 +108,6 @@ impl UsageNames {
     pub(super) fn output(&self, usage: &Value) -> u64 {
         number(usage, self.output)
     }
-
-    /// Reads a usage object of one of OpenAI's APIs, whose prompt tokens include the cached ones.
-    /// None if the provider reported no usage.
-    pub(super) fn openai(&self, usage: &Value) -> Option<Usage> {
-        let details = |name: &str| &usage[format!("{name}_details")];
-        usage.is_object().then(|| {
-            Usage::default()
-                .input_tokens(self.input(usage))
-                .output_tokens(self.output(usage))
-                .cache_read_tokens(number(details(self.input), "cached_tokens"))
-                .reasoning_tokens(number(details(self.output), "reasoning_tokens"))
-        })
-    }
 }
 
 /// Whom the model waits for at the end of a round. It waits for nobody if it is done, or if its
@@ -149,10 +136,6 @@ pub(super) trait ApiAnswer: Send {
     fn output(&self, reported: &Value) -> u64 {
         self.usage_names().output(reported)
     }
-
-    /// Converts the usage that the provider reported. The tokens of the prompt include cached ones.
-    /// None if the provider reported none.
-    fn usage(&self, reported: &Value) -> Option<Usage>;
 
     /// Reads an event of a stream, and changes its data to what the client may see.
     fn event(&mut self, state: &mut AnswerState, data: &mut Value) -> Passed;
@@ -312,7 +295,8 @@ impl AnswerReader {
             items,
             calls,
             continues: self.state.progress.next_round(output),
-            usage: self.api.usage(&usage),
+            // A usage without the prompt's tokens would look like an empty prompt.
+            usage: known_usage(&usage).filter(|_| !usage[self.api.usage_names().input].is_null()),
         };
         self.state.last_usage = usage;
         round

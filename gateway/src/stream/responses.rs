@@ -9,7 +9,6 @@
 //! too. Items that are sent back with the next round are adapted, if the provider does not store
 //! them.
 
-use contexture::Usage;
 use serde_json::{Value, json};
 
 use super::items::OutputItems;
@@ -96,10 +95,6 @@ impl Responses {
 impl ApiAnswer for Responses {
     fn usage_names(&self) -> &'static UsageNames {
         &USAGE
-    }
-
-    fn usage(&self, reported: &Value) -> Option<Usage> {
-        USAGE.openai(reported)
     }
 
     fn event(&mut self, state: &mut AnswerState, data: &mut Value) -> Passed {

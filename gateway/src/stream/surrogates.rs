@@ -8,6 +8,7 @@
 
 use std::borrow::Cow;
 
+use contexture::formats::replace_half_surrogates;
 use serde_json::Value;
 
 /// What the stand-in of a half has more than its unit. The stand-ins are the last 2,048 characters
@@ -19,41 +20,13 @@ pub(crate) fn parse(text: &str) -> Option<(Value, bool)> {
     if let Ok(value) = serde_json::from_str(text) {
         return Some((value, false));
     }
-    let Cow::Owned(text) = with_stand_ins(text) else {
+    let with_stand_ins = replace_half_surrogates(text, |written, half| {
+        written.extend(char::from_u32(half + OFFSET));
+    });
+    let Cow::Owned(text) = with_stand_ins else {
         return None;
     };
     Some((serde_json::from_str(&text).ok()?, true))
-}
-
-/// The unit of the escape at this position.
-fn unit(text: &str, at: usize) -> Option<u32> {
-    let hex = text.get(at..at + 6)?.strip_prefix("\\u")?;
-    u32::from_str_radix(hex, 16).ok()
-}
-
-fn with_stand_ins(text: &str) -> Cow<'_, str> {
-    let mut written = String::new();
-    let (mut copied, mut at) = (0, 0);
-    while let Some(step) = memchr::memchr(b'\\', text.as_bytes().get(at..).unwrap_or(&[])) {
-        at += step;
-        match unit(text, at) {
-            Some(0xd800..=0xdbff) if matches!(unit(text, at + 6), Some(0xdc00..=0xdfff)) => {
-                at += 12;
-            }
-            Some(half @ 0xd800..=0xdfff) => {
-                written.push_str(text.get(copied..at).unwrap_or_default());
-                written.extend(char::from_u32(half + OFFSET));
-                at += 6;
-                copied = at;
-            }
-            _ => at += 2,
-        }
-    }
-    if copied == 0 {
-        return Cow::Borrowed(text);
-    }
-    written.push_str(text.get(copied..).unwrap_or_default());
-    Cow::Owned(written)
 }
 
 /// Replaces the stand-ins in JSON text.

@@ -26,7 +26,7 @@ mod yaml;
 pub use check::Problem;
 pub use document::{DocumentError, Finding};
 pub use editor_schema::editor_schema;
-pub use load::{ConfigError, Env, Loaded};
+pub use load::{ConfigError, Loaded, home};
 pub use schema::{Schema, SchemaError};
 pub use sections::{
     Auxiliary, AuxiliaryModel, Compression, Config, Context, Contradicted, Gateway, GatewayMode,

@@ -10,11 +10,11 @@
 //! at all, because an agent must not run with other settings than its user wrote. The settings of
 //! plugins are checked later, by [`Loaded::engine_settings`], since only a plugin knows its schema.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use contexture_base::trust::Untrusted;
+use contexture_base::{Env, path_of, user_home};
 use contexture_engine_api::grouped;
 use contexture_formats::tokens::known_window;
 use serde_json::Value;
@@ -27,10 +27,6 @@ use super::sections::{Compression, Config, HOST_KEYS, ISOLATION, Isolation, Prov
 use super::threshold::{Threshold, has_wildcard};
 use super::yaml::KeyPath;
 use crate::engine_name::BUILT_IN;
-
-/// Reads a variable of the environment. Callers pass [`std::env::var_os`], and tests pass a
-/// function of their own, so that they neither depend on the environment nor change it.
-pub type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// The name of the config file in Contexture's home directory.
 const FILE_NAME: &str = "config.yaml";
@@ -347,27 +343,15 @@ fn thresholds(config: &Config) -> Vec<WrittenThreshold<'_>> {
     found
 }
 
-fn home(env: Env<'_>) -> Result<PathBuf, ConfigError> {
-    match set(env, "CONTEXTURE_HOME") {
-        Some(home) => absolute(&home),
-        None => absolute(
-            &user_home(env)
-                .ok_or(ConfigError::NoHome)?
-                .join(".contexture"),
-        ),
-    }
-}
-
-fn user_home(env: Env<'_>) -> Option<PathBuf> {
-    set(env, "HOME").or_else(|| set(env, "USERPROFILE"))
-}
-
-/// Returns the variable as a path. A variable that is set but empty counts as not set, as most
-/// programs treat it.
-fn set(env: Env<'_>, name: &str) -> Option<PathBuf> {
-    env(name)
-        .filter(|value| !value.is_empty())
-        .map(PathBuf::from)
+/// Returns Contexture's own directory as an absolute path: `$CONTEXTURE_HOME`, or `~/.contexture`. It
+/// may not exist.
+///
+/// # Errors
+/// Fails if neither the variable nor the user's home directory is set.
+pub fn home(env: Env<'_>) -> Result<PathBuf, ConfigError> {
+    let of_user = || Some(user_home(env)?.join(".contexture"));
+    let home = path_of(env, "CONTEXTURE_HOME").or_else(of_user);
+    absolute(&home.ok_or(ConfigError::NoHome)?)
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, ConfigError> {

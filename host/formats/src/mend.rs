@@ -14,12 +14,14 @@ mod pairs;
 mod responses;
 mod tools;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
 use super::Format;
 use super::json::{Edits, Raw};
+use super::surrogates::replace_half_surrogates;
 
 /// What was changed or left out, in order of first occurrence, with a count for each kind of
 /// change.
@@ -55,8 +57,15 @@ impl Notes {
 /// Returns the request body in a form that the provider of `to` accepts. If the body is not
 /// JSON or has no list of messages, it is returned unchanged.
 pub(super) fn mend(document: String, to: Format, notes: &mut Notes) -> String {
-    // This comes first, because the parser used below rejects lone surrogates.
-    let document = without_half_surrogates(document, notes);
+    // This comes first, because the parser used below rejects halves.
+    let whole = replace_half_surrogates(&document, |written, _| {
+        written.push_str("\\ufffd");
+        notes.one("half of a surrogate pair was replaced by U+FFFD");
+    });
+    let document = match whole {
+        Cow::Borrowed(_) => document,
+        Cow::Owned(whole) => whole,
+    };
     let Ok(body) = Raw::parse(&document) else {
         return document;
     };
@@ -116,36 +125,6 @@ fn written(old: &[Value], raws: &[&str], new: &[Value]) -> String {
         })
         .collect();
     format!("[{}]", items.join(","))
-}
-
-/// Replaces escapes of lone surrogates by U+FFFD. They are valid JSON, but UTF-8 text cannot
-/// hold them, and many JSON parsers reject them.
-fn without_half_surrogates(document: String, notes: &mut Notes) -> String {
-    let unit = |at: usize| -> Option<u32> {
-        let hex = document.get(at..at + 6)?.strip_prefix("\\u")?;
-        u32::from_str_radix(hex, 16).ok()
-    };
-    let mut mended = String::new();
-    let (mut copied, mut at) = (0, 0);
-    while let Some(step) = memchr::memchr(b'\\', document.as_bytes().get(at..).unwrap_or(&[])) {
-        at += step;
-        match unit(at) {
-            Some(0xd800..=0xdbff) if matches!(unit(at + 6), Some(0xdc00..=0xdfff)) => at += 12,
-            Some(0xd800..=0xdfff) => {
-                mended.push_str(&document[copied..at]);
-                mended.push_str("\\ufffd");
-                at += 6;
-                copied = at;
-                notes.one("half of a surrogate pair was replaced by U+FFFD");
-            }
-            _ => at += 2,
-        }
-    }
-    if copied == 0 {
-        return document;
-    }
-    mended.push_str(&document[copied..]);
-    mended
 }
 
 /// Removes members whose names begin with `_`. Providers reject such members.

@@ -5,13 +5,14 @@
 //! a list of [`RecordedUsage`], each assigned to the message that it belongs to.
 //!
 //! The numbers are used to check and correct this crate's own token counts. How a provider
-//! spells them is the concern of `logs`.
+//! spells them is the concern of `reported_usage`.
 
 use contexture_engine_api::Usage;
 
 use super::conversation::{Conversation, RecordedUsage};
 use super::json::Raw;
-use super::logs::{self, LoggedUsage};
+use super::logs::LoggedUsage;
+use super::reported_usage::known_usage;
 
 impl Conversation {
     /// Collects the usage inside messages and the usage that a log records beside them. The
@@ -47,7 +48,7 @@ impl Conversation {
             let recorded = message.items.clone().rev().find_map(|item| {
                 let span = self.items.get(item)?.body.clone();
                 let raw = Raw::trusted(&self.document, span);
-                let usage = logs::usage(raw.get("usage").filter(|usage| usage.is_object())?)?;
+                let usage = known_usage(&raw.get("usage")?.value())?;
                 Some((raw.get_string("model"), usage))
             });
             // If all numbers are zero, the writer of the log did not know them.

@@ -1,11 +1,12 @@
 //! Reads the usage that a provider reported, in any provider's spelling.
 //!
-//! [`reported_usage`] looks for each figure under the names of OpenAI (chat and Responses), of
-//! Anthropic, of Google, of the Vercel AI SDK and of the host. A provider that is compatible with one
-//! of these needs nothing of its own.
+//! Each figure is looked for under the names of OpenAI (chat and Responses), of Anthropic, of Google,
+//! of the Vercel AI SDK, of Codex's logs and of the host. A provider that is compatible with one of
+//! these needs nothing of its own.
 //!
-//! Wrong figures would mislead the host's decisions about the prompt cache. Therefore a usage
-//! without any known figure is an error and not a usage of zero.
+//! [`reported_usage`] is for programs that pass a usage on. Wrong figures would mislead the host's
+//! decisions about the prompt cache, so it refuses them, and a usage without any known figure.
+//! [`known_usage`] is for answers and logs, which nobody can correct: it takes what it understands.
 
 use contexture_engine_api::Usage;
 use serde_json::{Map, Value};
@@ -20,6 +21,7 @@ const LARGEST: u64 = 1 << 53;
 const CACHE_READ: &[&str] = &[
     "cache_read_tokens",
     "cache_read_input_tokens",
+    "cached_input_tokens",
     "prompt_tokens_details/cached_tokens",
     "input_tokens_details/cached_tokens",
     "inputTokenDetails/cacheReadTokens",
@@ -30,6 +32,7 @@ const CACHE_READ: &[&str] = &[
 const CACHE_WRITE: &[&str] = &[
     "cache_write_tokens",
     "cache_creation_input_tokens",
+    "cache_write_input_tokens",
     "prompt_tokens_details/cache_write_tokens",
     "inputTokenDetails/cacheWriteTokens",
 ];
@@ -45,12 +48,17 @@ const OUTPUT: &[&str] = &[
 ];
 const REASONING: &[&str] = &[
     "reasoning_tokens",
+    "reasoning_output_tokens",
     "completion_tokens_details/reasoning_tokens",
     "output_tokens_details/reasoning_tokens",
     "outputTokenDetails/reasoningTokens",
     "reasoningTokens",
+    "thoughtsTokenCount",
+    "thoughts_token_count",
 ];
-/// Google's names of the reasoning, which is not part of the output there.
+
+/// Google counts these beside the input and the output.
+const TOOL_USE: &[&str] = &["toolUsePromptTokenCount", "tool_use_prompt_token_count"];
 const THOUGHTS: &[&str] = &["thoughtsTokenCount", "thoughts_token_count"];
 
 /// Parses the usage of an answer. An empty object is a usage of zero.
@@ -62,13 +70,35 @@ pub fn reported_usage(value: &Value) -> Result<Usage, FormatError> {
     let object = value
         .as_object()
         .ok_or_else(|| FormatError::Usage("it must be an object".to_owned()))?;
+    match usage_of(object, figure_at)? {
+        Some(usage) => Ok(usage),
+        None if object.is_empty() => Ok(Usage::default()),
+        None => Err(FormatError::Usage(
+            "it has no known figure, such as `prompt_tokens` or `input_tokens`".to_owned(),
+        )),
+    }
+}
+
+/// Reads a usage as far as possible. A figure that is not a number of tokens counts as missing.
+/// `None` if it has no known figure.
+pub fn known_usage(value: &Value) -> Option<Usage> {
+    let figure =
+        |object: &Map<String, Value>, path: &str| Ok(figure_at(object, path).unwrap_or_default());
+    usage_of(value.as_object()?, figure).ok().flatten()
+}
+
+/// Reads a usage, of which `figure` returns the figure at a name. `None` if it has no known figure.
+fn usage_of(
+    object: &Map<String, Value>,
+    figure: impl Fn(&Map<String, Value>, &str) -> Result<Option<u64>, FormatError>,
+) -> Result<Option<Usage>, FormatError> {
     let mut known = false;
     let mut first = |paths: &[&str]| -> Result<u64, FormatError> {
         let mut found = None;
         for path in paths {
             // All names are read, even after one is found, so that a wrong figure is always
             // reported.
-            let figure = figure_at(object, path)?;
+            let figure = figure(object, path)?;
             known |= figure.is_some();
             found = found.or(figure);
         }
@@ -77,16 +107,9 @@ pub fn reported_usage(value: &Value) -> Result<Usage, FormatError> {
     let mut usage = Usage::default();
     usage.cache_read_tokens = first(CACHE_READ)?;
     usage.cache_write_tokens = first(CACHE_WRITE)?;
-    usage.input_tokens = first(INPUT)?;
-    usage.output_tokens = first(OUTPUT)?;
-    let thoughts = first(THOUGHTS)?;
-    usage.output_tokens += thoughts;
-    usage.reasoning_tokens = first(REASONING)?.max(thoughts);
-    if !known && !object.is_empty() {
-        return Err(FormatError::Usage(
-            "it has no known figure, such as `prompt_tokens` or `input_tokens`".to_owned(),
-        ));
-    }
+    usage.input_tokens = first(INPUT)? + first(TOOL_USE)?;
+    usage.output_tokens = first(OUTPUT)? + first(THOUGHTS)?;
+    usage.reasoning_tokens = first(REASONING)?;
     // Only Anthropic does not include the cached tokens in the input tokens. A gateway that speaks
     // OpenAI's format for it does, and passes Anthropic's own figures on.
     let is_figure = |name: &str| object.get(name).is_some_and(Value::is_number);
@@ -95,7 +118,7 @@ pub fn reported_usage(value: &Value) -> Result<Usage, FormatError> {
     if is_anthropics && !is_figure("prompt_tokens") {
         usage.input_tokens += usage.cache_read_tokens + usage.cache_write_tokens;
     }
-    Ok(usage)
+    Ok(known.then_some(usage))
 }
 
 /// Returns the figure at `NAME` or `NAME/MEMBER`. `None` if it is null or missing. Fails if it is
@@ -132,4 +155,79 @@ fn figure_at(object: &Map<String, Value>, path: &str) -> Result<Option<u64>, For
                 "`{path}` must be a number of tokens from 0 to 2^53, not {text}"
             ))
         })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_spelling_means_the_same_to_programs_and_in_logs() {
+        // Input, output, read from the cache, written to it, and reasoning.
+        let table = [
+            (
+                json!({"prompt_tokens": 50, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 30},
+                    "completion_tokens_details": {"reasoning_tokens": 4}}),
+                [50, 9, 30, 0, 4],
+            ),
+            (
+                json!({"input_tokens": 50, "output_tokens": 9, "input_tokens_details": {"cached_tokens": 30},
+                    "output_tokens_details": {"reasoning_tokens": 4}}),
+                [50, 9, 30, 0, 4],
+            ),
+            // Anthropic counts the cache beside the input, and Google the thoughts beside the output.
+            (
+                json!({"input_tokens": 10, "output_tokens": 9, "cache_read_input_tokens": 30,
+                    "cache_creation_input_tokens": 10}),
+                [50, 9, 30, 10, 0],
+            ),
+            (
+                json!({"promptTokenCount": 45, "toolUsePromptTokenCount": 5, "candidatesTokenCount": 5,
+                    "thoughtsTokenCount": 4, "cachedContentTokenCount": 30, "totalTokenCount": 59}),
+                [50, 9, 30, 0, 4],
+            ),
+            (
+                json!({"inputTokens": 50, "outputTokens": 9, "cachedInputTokens": 30, "reasoningTokens": 4}),
+                [50, 9, 30, 0, 4],
+            ),
+            (
+                json!({"input_tokens": 50, "cached_input_tokens": 30, "cache_write_input_tokens": 10,
+                    "output_tokens": 9, "reasoning_output_tokens": 4, "total_tokens": 59}),
+                [50, 9, 30, 10, 4],
+            ),
+        ];
+        for (value, expected) in table {
+            let usage = reported_usage(&value).unwrap();
+            let figures = [
+                usage.input_tokens,
+                usage.output_tokens,
+                usage.cache_read_tokens,
+                usage.cache_write_tokens,
+                usage.reasoning_tokens,
+            ];
+            assert_eq!(figures, expected, "{value}");
+            assert_eq!(known_usage(&value), Some(usage), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_figure_is_refused_or_counts_as_missing() {
+        for wrong in [json!(-1), json!(1.5), json!("5"), json!(1e300), json!([])] {
+            let value = json!({"input_tokens": wrong, "output_tokens": 9});
+            assert!(reported_usage(&value).is_err(), "{value}");
+            let known = Usage::default().output_tokens(9);
+            assert_eq!(known_usage(&value), Some(known), "{value}");
+        }
+        for unknown in [
+            json!({"total_tokens": 5}),
+            json!({}),
+            json!(null),
+            json!([1]),
+        ] {
+            assert_eq!(known_usage(&unknown), None, "{unknown}");
+        }
+    }
 }

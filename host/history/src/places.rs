@@ -3,34 +3,30 @@
 //! Each agent has a default below the user's home directory, and most honour a variable that moves
 //! it. [`Places`] answers both, so that tests and other programs can name another home.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+
+use contexture_base::{Env, path_of, user_home};
 
 /// The user's home directory, and the variables that agents honour. If a variable is not set or is
 /// empty, the agent's default counts.
 pub struct Places<'a> {
     home: PathBuf,
-    variable: &'a dyn Fn(&str) -> Option<OsString>,
+    variable: Env<'a>,
 }
 
 impl<'a> Places<'a> {
     /// The places below a home directory, with the variables that `variable` returns.
-    pub fn new(home: &Path, variable: &'a dyn Fn(&str) -> Option<OsString>) -> Self {
+    pub fn new(home: &Path, variable: Env<'a>) -> Self {
         Self {
             home: home.to_owned(),
             variable,
         }
     }
 
-    /// The places of the user of this process: `HOME`, or `USERPROFILE` if `HOME` is not set.
-    /// `None` if neither is set, or if the one that counts is empty.
-    pub fn of_process(variable: &'a dyn Fn(&str) -> Option<OsString>) -> Option<Self> {
-        let home = variable("HOME").or_else(|| variable("USERPROFILE"));
-        let home = home.filter(|home| !home.is_empty())?;
-        Some(Self {
-            home: home.into(),
-            variable,
-        })
+    /// The places of the user of this process. `None` if there is no [home directory](user_home).
+    pub fn of_process(variable: Env<'a>) -> Option<Self> {
+        let home = user_home(variable)?;
+        Some(Self { home, variable })
     }
 
     pub(crate) fn home(&self) -> &Path {
@@ -47,7 +43,7 @@ impl<'a> Places<'a> {
     /// beginning is the home directory: a shell expands it, but an editor or a service passes it on
     /// as it is.
     pub(crate) fn named(&self, variable: &str) -> Option<PathBuf> {
-        let path = PathBuf::from((self.variable)(variable).filter(|path| !path.is_empty())?);
+        let path = path_of(self.variable, variable)?;
         Some(match path.strip_prefix("~") {
             Ok(below) => self.home.join(below),
             Err(_) => path,

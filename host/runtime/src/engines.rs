@@ -44,7 +44,9 @@ use crate::supervision::{CallState, EngineProcess, Policy, Supervisor};
 
 pub use self::loading::{LoadedPlugin, open_plugin};
 pub use self::opened::Opened;
-pub use self::registry::{NameTaken, catalog, register_context_engine, registered_engines};
+pub use self::registry::{
+    NameTaken, RegisterError, catalog, register_context_engine, registered_engines,
+};
 pub use crate::supervision::{CallError, EngineHealth, HealthState};
 
 pub(crate) use self::loading::load_plugin;

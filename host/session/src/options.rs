@@ -15,6 +15,7 @@ use contexture_engine_api::{MessageId, WindowState, grouped};
 use contexture_formats::tokens::known_window;
 use contexture_transcript::Record;
 use derive_setters::Setters;
+use serde::Deserialize;
 
 /// The agent's model, as far as a session needs to know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,7 +147,8 @@ pub enum Relation {
 
 /// What happens to a request that has nothing in common with the session's conversation: no
 /// message, and no summary that the host wrote.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Unrelated {
     /// The session begins a new conversation with it. The messages of the old one stay readable in
     /// the record.
@@ -238,7 +240,8 @@ impl Peers {
 }
 
 /// Whether a turn may compact the window.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Compact {
     /// If the engine or hygiene decides so.
     #[default]

@@ -16,8 +16,9 @@ use xxhash_rust::xxh3::Xxh3;
 use super::super::anatomy::time_of;
 use super::super::compacted::is_compaction;
 use super::super::json::{Raw, hash_text};
+use super::super::reported_usage::known_usage;
 use super::super::views::Speaker;
-use super::{Log, LogBody, LogItem, LoggedUsage, usage};
+use super::{Log, LogBody, LogItem, LoggedUsage};
 
 /// The beginnings of messages that Codex adds in the user's name.
 const CONTEXT: [&str; 8] = [
@@ -113,8 +114,7 @@ impl<'a> Reader<'a> {
             "response_item" => self.item(line, payload, time_ms),
             "compacted" => self.compacted(payload, time_ms),
             "token_usage_record" => {
-                if let Some(usage) = payload.get("usage").and_then(usage) {
-                    let logged = self.logged(usage, time_ms);
+                if let Some(logged) = self.logged(payload.get("usage"), time_ms) {
                     let id = payload.get_string("response_id");
                     self.recorded.push((self.log.items.len(), id, logged));
                 }
@@ -134,12 +134,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn logged(&self, usage: contexture_engine_api::Usage, time_ms: Option<i64>) -> LoggedUsage {
-        LoggedUsage {
+    fn logged(&self, usage: Option<Raw<'_>>, time_ms: Option<i64>) -> Option<LoggedUsage> {
+        Some(LoggedUsage {
             model: self.log.model.clone(),
-            usage,
+            usage: known_usage(&usage?.value())?,
             time_ms,
-        }
+        })
     }
 
     /// Adds an item that is sent to the model. A message of the user begins a turn if none is
@@ -200,8 +200,7 @@ impl<'a> Reader<'a> {
             }
             "token_count" => {
                 let last = (event.get("info")).and_then(|info| info.get("last_token_usage"));
-                if let Some(usage) = last.and_then(usage) {
-                    let logged = self.logged(usage, time_ms);
+                if let Some(logged) = self.logged(last, time_ms) {
                     self.log.usage.push((self.log.items.len(), logged));
                 }
             }

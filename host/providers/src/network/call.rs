@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
-use contexture_formats::{parse_json, reported_usage};
+use contexture_formats::{known_usage, parse_json};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use tokio::time::{Instant, sleep};
@@ -294,8 +294,7 @@ impl ModelCall<'_> {
             ApiFormat::Anthropic => (&answer["usage"], anthropic::read(&answer)),
             ApiFormat::Gemini => (&answer["usageMetadata"], gemini::read(&answer)),
         };
-        // A wrong figure costs the figures, not the answer.
-        let usage = reported_usage(usage).unwrap_or_default();
+        let usage = known_usage(usage).unwrap_or_default();
         // An answer that cannot be used is charged for, too.
         self.used.add(endpoint.model(), usage);
         let reply =

@@ -10,7 +10,7 @@ use contexture_config::{Loaded, Schema};
 use contexture_engine_api::{About, EngineDefinition, linked_engines};
 
 use crate::HOST;
-use crate::catalog::{Catalog, RegisteredEngine};
+use crate::catalog::{BUILT_IN, Catalog, NAME_RULE, RegisteredEngine, is_engine_name};
 
 /// Two registered engines have the same name. Names identify engines in the configuration and on
 /// disk, so neither of the two can be used.
@@ -32,13 +32,33 @@ pub struct NameTaken {
 /// Engines registered at run time. Engines registered at link time are not in this list.
 static REGISTERED: Mutex<Vec<EngineDefinition>> = Mutex::new(Vec::new());
 
+/// Why an engine cannot be registered at run time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// The name is that of the built-in engine.
+    #[error("the name `{BUILT_IN}` belongs to the built-in engine: choose another")]
+    BuiltIn,
+    /// No engine can have this name.
+    #[error("the name `{0}` cannot be an engine's: it must be {NAME_RULE}")]
+    BadName(String),
+    /// Another engine has the name.
+    #[error(transparent)]
+    Taken(#[from] NameTaken),
+}
+
 /// Registers an engine at run time, as `register_engine!` does at link time. Use it if an embedding
 /// program decides at startup which engines it offers. Nothing changes if the same engine, with the
 /// same owner and version, is registered already.
 ///
 /// # Errors
-/// Returns [`NameTaken`] if a different engine has the name.
-pub fn register_context_engine(definition: EngineDefinition) -> Result<(), NameTaken> {
+/// Fails if no engine can have the name, or if a different engine has it.
+pub fn register_context_engine(definition: EngineDefinition) -> Result<(), RegisterError> {
+    match definition.name {
+        BUILT_IN => return Err(RegisterError::BuiltIn),
+        name if !is_engine_name(name) => return Err(RegisterError::BadName(name.to_owned())),
+        _ => {}
+    }
     let mut all = registered_engines()?;
     if add(&mut all, definition)? {
         lock(&REGISTERED).push(definition);
