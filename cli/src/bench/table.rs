@@ -73,7 +73,8 @@ pub(super) fn render(found: &Comparison) -> String {
          largest such ratio; ! and a number: sessions above {DEARER}.\n\
          overflows: prompts larger than the window; a provider refuses them.\n\
          needed, commands, rules: of what the agent goes on to use, of the commands that it runs again, and of\n\
-         what the user told it to do always or never, the share that was in the window after a compaction.\n"
+         what the user told it to do always or never, the share that was in the window after a compaction.\n\
+         What an engine shortens without a compaction, as two-layer does before each request, is not in these shares.\n"
     );
     text
 }

@@ -29,6 +29,7 @@ const LAST_SAID: [&str; 2] = [
     "最后在处理，用户说：",
 ];
 const LEFT: [&str; 2] = ["Left on the to-do list: ", "待办清单上还有："];
+const LISTED: [&str; 2] = [" (on the to-do list)", "（在待办清单上）"];
 
 /// What the messages show instead of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +106,10 @@ impl Language {
         self.pick(match section {
             Section::Goal => ["## Goal", "## 目标"],
             Section::Constraints => ["## Constraints & Preferences", "## 约束与偏好"],
+            Section::Requests => [
+                "## Asked Earlier, Done or Not",
+                "## 此前的要求（未必已完成）",
+            ],
             Section::Done => ["### Done", "### 已完成"],
             Section::InProgress => ["### In Progress", "### 进行中"],
             Section::Blocked => ["### Blocked", "### 受阻"],
@@ -133,6 +138,11 @@ impl Language {
 
     pub(crate) fn left(self, todos: &str) -> String {
         format!("{}{todos}", self.pick(LEFT))
+    }
+
+    /// The line for an item of the to-do list that is in progress.
+    pub(crate) fn listed(self, todo: &str) -> String {
+        format!("{todo}{}", self.pick(LISTED))
     }
 
     pub(crate) fn reported(self, words: &str) -> String {
@@ -255,6 +265,11 @@ pub(crate) fn last_said(line: &str) -> Option<&str> {
 /// Whether a line lists the open items of a plan in the form that a digest uses, in any language.
 pub(crate) fn is_left(line: &str) -> bool {
     LEFT.iter().any(|prefix| line.starts_with(prefix))
+}
+
+/// Returns the item if the line is one of a plan that is in progress, in any language.
+pub(crate) fn listed(line: &str) -> Option<&str> {
+    LISTED.iter().find_map(|suffix| line.strip_suffix(suffix))
 }
 
 #[cfg(test)]

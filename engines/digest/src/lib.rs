@@ -200,7 +200,8 @@ impl<'a> Digest<'a> {
 
     /// Digests messages without scanning those again that `readings` has seen. `task` is what the
     /// user asked for before these messages, if they do not begin the conversation. It becomes the
-    /// goal unless `previous` has one.
+    /// goal unless `previous` has one. If it is empty, there is no goal, because an earlier text
+    /// states it.
     pub fn with(
         readings: &Readings,
         messages: &[MessageView<'a>],

@@ -14,7 +14,7 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::files::files;
 use crate::interaction::{answers, last_plan};
-use crate::language::{Language, is_left, is_said, last_said};
+use crate::language::{Language, is_left, is_said, last_said, listed, said as user_said};
 use crate::rank::Fact;
 use crate::sections::{Section, sections};
 use crate::shown::{Evidence, Shown};
@@ -24,6 +24,7 @@ use crate::text::{chars, clean_line, clip, sentences};
 use crate::tool::{Action, Call};
 use crate::user::{quote, quotes};
 use crate::words::Words;
+use crate::work_record::covers;
 
 /// A candidate line of a summary. `order` is the position within its section, and `head_chars` the
 /// length of `head` in characters.
@@ -61,17 +62,9 @@ static DECISION_WORDS: LazyLock<Words> = LazyLock::new(|| {
 });
 const REASONS: usize = 5;
 
-/// Words with which an assistant says that it did not succeed.
-static GAVE_UP_WORDS: LazyLock<Words> = LazyLock::new(|| {
-    Words::new([
-        "could not", "couldn't", "unable to", "cannot", "still fail", "still not", "not yet",
-        "not finished", "not done", "blocked", "无法", "不能", "还没", "尚未", "未能", "仍然",
-        "仍有", "没有完成", "失败",
-    ])
-});
-
 /// Returns the lines of the span and of the summary before it. `task` is what the user asked for
-/// before the span, and becomes the goal unless the summary has one.
+/// before the span, and becomes the goal unless the summary has one. If neither has one, the first
+/// request of the span is the goal.
 pub(crate) fn outline(
     span: &Span<'_>,
     facts: &[Fact],
@@ -86,13 +79,13 @@ pub(crate) fn outline(
     };
     let carried = sections(previous);
     let goal_is_carried = carried.iter().any(|(section, _)| *section == Section::Goal);
-    let task = task.filter(|_| !goal_is_carried).and_then(quote);
-    if let Some(task) = &task {
-        let head = language.said(task);
+    let is_first = task.is_none() && carried.is_empty();
+    if let Some(task) = task.filter(|_| !goal_is_carried).and_then(quote) {
+        let head = language.said(&task);
         let line = outline.add(Section::Goal, 0, 10.0, head);
         outline.lines[line].is_carried = true;
     }
-    outline.add_user(goal_is_carried || task.is_some());
+    outline.add_user(is_first);
     outline.add_plan();
     outline.add_reports();
     let of_call = outline.add_calls_and_files();
@@ -111,6 +104,8 @@ pub(crate) fn outline(
         outline.lines[line].facts.push(at);
     }
     outline.carry(carried);
+    outline.value_last_decision();
+    outline.value_repeated_requests();
     for line in &mut outline.lines {
         line.head_chars = chars(&line.head);
     }
@@ -141,7 +136,8 @@ impl Outline<'_, '_> {
         message as f32 / self.span.messages.max(1) as f32
     }
 
-    fn add_user(&mut self, has_goal: bool) {
+    /// Adds what users said. The first request is the goal if the span `is_first`.
+    fn add_user(&mut self, is_first: bool) {
         let quotes = quotes(self.span);
         let requests = quotes.iter().filter(|quote| !quote.is_rule).count();
         let mut request = 0;
@@ -152,16 +148,15 @@ impl Outline<'_, '_> {
                 continue;
             }
             request += 1;
-            if request == 1 && !has_goal {
+            if request == 1 && is_first {
                 self.add(Section::Goal, quote.message, 10.0, said);
             // If only one request exists and it is the goal, this branch does not repeat it.
             } else if request == requests {
                 let head = self.language.last_said(&quote.text);
                 self.add(Section::InProgress, quote.message, 9.5, head);
             } else {
-                // The requests before the last one may still be open.
                 let value = KEY_VALUE + 2.4 / (requests - request) as f32;
-                self.add(Section::Done, quote.message, value, said);
+                self.add(Section::Requests, quote.message, value, said);
             }
         }
         for answer in answers(self.span) {
@@ -182,7 +177,10 @@ impl Outline<'_, '_> {
             match todo.status.as_str() {
                 // A cancelled item is neither done nor left, so it is not mentioned.
                 "cancelled" | "canceled" => continue,
-                "in_progress" => self.add(Section::InProgress, message, 8.0, todo.text),
+                "in_progress" => {
+                    let head = self.language.listed(&todo.text);
+                    self.add(Section::InProgress, message, 8.0, head)
+                }
                 "completed" | "done" => self.add(Section::Done, message, 3.0, todo.text),
                 _ => {
                     left.push(todo.text);
@@ -202,7 +200,6 @@ impl Outline<'_, '_> {
         let span = self.span;
         let mut sources = span.sources.iter().peekable();
         let mut seen = HashSet::new();
-        let mut last_decision = None;
         while let Some(source) = sources.next() {
             if source.origin != Origin::Assistant {
                 // The last text before the user speaks again is the answer. Earlier ones announce
@@ -239,22 +236,54 @@ impl Outline<'_, '_> {
                     let text = clean_line(sentence);
                     if text.len() > 30 && seen.insert(text.clone()) {
                         let value = 3.0 + self.recency(source.message);
-                        let line = self.add(
+                        self.add(
                             Section::Decisions,
                             source.message,
                             value,
                             clip(&text, 200).into_owned(),
                         );
-                        let word = DECISION_WORDS.find(sentence, 0);
-                        if word.is_some_and(|(word, _)| word >= REASONS) {
-                            last_decision = Some(line);
-                        }
                     }
                 }
             }
         }
-        if let Some(line) = last_decision {
-            self.lines[line].value = 7.5;
+    }
+
+    /// Raises the value of the last decision, whether it is new or carried.
+    fn value_last_decision(&mut self) {
+        let decides = |line: &&mut Line| {
+            let word = DECISION_WORDS.find(&line.head, 0);
+            line.section == Section::Decisions && word.is_some_and(|(word, _)| word >= REASONS)
+        };
+        let decisions = self.lines.iter_mut().filter(decides);
+        if let Some(last) = decisions.max_by_key(|line| line.order) {
+            last.value = last.value.max(7.5);
+        }
+    }
+
+    /// Lowers the value of earlier requests that later ones repeat, except for numbers: "Go on with
+    /// step 3." Two of them say as much as twenty.
+    fn value_repeated_requests(&mut self) {
+        let mut said: Vec<(usize, usize, String)> = Vec::new();
+        for (at, line) in self.lines.iter().enumerate() {
+            if line.section != Section::Goal
+                && let Some(words) = user_said(&line.head).or(last_said(&line.head))
+            {
+                let letters = words.chars().filter(|c| c.is_alphabetic());
+                said.push((
+                    line.order,
+                    at,
+                    letters.flat_map(char::to_lowercase).collect(),
+                ));
+            }
+        }
+        said.sort_unstable_by_key(|(order, ..)| std::cmp::Reverse(*order));
+        let mut times: HashMap<String, usize> = HashMap::new();
+        for (_, at, words) in said {
+            let times = times.entry(words).or_default();
+            *times += 1;
+            if *times > 2 && self.lines[at].section == Section::Requests {
+                self.lines[at].value = 2.5;
+            }
         }
     }
 
@@ -277,19 +306,17 @@ impl Outline<'_, '_> {
             .map_or(0, |(_, said)| said.message);
         // A result is recent if it is among the last messages and the user has said nothing since.
         let recent = span.messages.saturating_sub(12).max(last_request);
-        let went_right =
-            |call: &Call<'_>| call.action == Action::Run && !call.went_wrong(&span.sources);
-        let last_run = span.calls.iter().rposition(went_right);
-        let last_test =
-            (span.calls.iter()).rposition(|call| call.is_test(&span.sources) && went_right(call));
+        let last_run = span.calls.iter().rposition(|call| went_right(call, span));
+        let passed: Vec<(usize, String)> = passed_tests(span).collect();
         for (index, call) in span.calls.iter().enumerate() {
             let outcome = call
                 .outcome(&span.sources)
                 .filter(|outcome| !outcome.is_empty());
             let wrong = call.went_wrong(&span.sources);
+            let is_unknown = call.is_unknown(&span.sources);
             let mut head = match call.result {
                 // A result without its call is named by its own first words.
-                Some(result) if call.arguments.is_empty() && outcome.is_none() => {
+                Some(result) if call.arguments.is_empty() && outcome.is_none() && !is_unknown => {
                     title(&span.sources[result].text)
                 }
                 _ => call.head(&span.sources),
@@ -303,12 +330,15 @@ impl Outline<'_, '_> {
                     .any(|later| later.action == call.action && later.head(&span.sources) == begins)
             };
             let is_test = call.is_test(&span.sources);
-            let last_right = if is_test { last_test } else { last_run };
-            // No later run says otherwise, of tests if it is one of tests.
-            let still_fails = wrong && Some(index) > last_right;
+            // No later run says otherwise, of the same tests if it is one of tests.
+            let still_fails = || match call.command(&span.sources).filter(|_| is_test) {
+                Some(command) => !(passed.iter())
+                    .any(|(later, passed)| *later > index && covers(passed, &command)),
+                None => Some(index) > last_run,
+            };
             let told = matches!(call.action, Action::Run | Action::Other);
             let is_now =
-                told && wrong && (call.message >= recent || still_fails) && is_last_of_its_kind();
+                told && wrong && (call.message >= recent || still_fails()) && is_last_of_its_kind();
             if let Some(outcome) = outcome {
                 match call.failed {
                     true => head.extend([self.language.failed(), ": "]),
@@ -333,7 +363,9 @@ impl Outline<'_, '_> {
             } else if is_now && call.message >= last_request {
                 (Section::Blocked, 8.0)
             } else if is_now && is_test {
-                (Section::Critical, 6.0 + self.recency(call.message))
+                (Section::Blocked, KEY_VALUE + self.recency(call.message))
+            } else if is_unknown {
+                (Section::Critical, 0.0)
             } else if !call.is_answered {
                 (Section::InProgress, 5.0)
             } else if wrong {
@@ -375,67 +407,103 @@ impl Outline<'_, '_> {
         let span = self.span;
         let plan = last_plan(span).map(|(_, todos)| todos);
         let is_planned = plan.is_some();
+        let passed: Vec<(usize, String)> = passed_tests(span).collect();
+        // Whether tests passed since that a line reports as failed.
+        let was_tested = |line: &str| {
+            let command = outcome(line).map(|_| subject(line));
+            let is_of = |command: &str| passed.iter().any(|(_, passed)| covers(passed, command));
+            command.is_some_and(is_of)
+        };
         let mut evidence = None;
         let mut plan = Some(plan.unwrap_or_default());
         // If a summary holds several requests, only the last one is the latest.
         let last_request = carried
             .iter()
             .rposition(|(_, text)| last_said(text).is_some());
-        let last_list = carried.iter().rposition(|(_, text)| is_left(text));
-        let mut said: HashSet<String> = HashSet::new();
+        let last_list = start_of_last_list(&carried);
+        let mut has_goal = false;
+        let mut said: HashMap<String, Option<usize>> = HashMap::new();
         let mut by_subject: HashMap<String, usize> = HashMap::new();
         if !carried.is_empty() {
-            said.extend(self.lines.iter().map(|line| line.head.clone()));
             for (at, line) in self.lines.iter().enumerate() {
-                by_subject.insert(subject(&line.head).to_owned(), at);
+                said.insert(line.head.clone(), Some(at));
+                // A command whose outcome is unknown says nothing newer.
+                if line.section != Section::Critical || line.value > 0.0 {
+                    by_subject.insert(subject(&line.head).to_owned(), at);
+                }
             }
         }
         for (order, (mut section, text)) in carried.into_iter().enumerate() {
             let mut text = mask_secrets(&text).into_owned();
-            if let Some(words) = last_said(&text).map(str::to_owned) {
-                let is_last = last_request == Some(order);
-                if !is_last || self.went_on() {
-                    text = self.language.said(&words);
-                    if !is_last || self.is_answered() {
-                        section = Section::Done;
-                    }
-                } else {
-                    text = self.language.last_said(&words);
-                }
-            } else if section == Section::NextSteps && is_left(&text) {
+            let item = listed(&text).map(str::to_owned);
+            let is_of_list = item.is_some() || is_left(&text);
+            if is_of_list && (is_planned || Some(order) < last_list) {
                 // A later to-do list replaces an earlier one.
-                if is_planned || last_list != Some(order) {
-                    continue;
+                continue;
+            }
+            if let Some(words) = last_said(&text).map(str::to_owned) {
+                if last_request == Some(order) && !self.went_on() {
+                    text = self.language.last_said(&words);
+                } else {
+                    text = self.language.said(&words);
+                    section = Section::Requests;
                 }
-            } else if matches!(
-                section,
-                Section::InProgress | Section::Blocked | Section::NextSteps
-            ) {
+            } else if is_said(&text) {
+                match section {
+                    // Only the first of several summaries knows what the conversation began with.
+                    Section::Goal if !has_goal => has_goal = true,
+                    Section::Goal | Section::Done | Section::InProgress => {
+                        section = Section::Requests;
+                    }
+                    _ => {}
+                }
+            } else if !is_left(&text)
+                && matches!(
+                    section,
+                    Section::InProgress | Section::Blocked | Section::NextSteps
+                )
+            {
                 // Evidence is expensive to collect, and many summaries have no open item.
                 let evidence = evidence
                     .get_or_insert_with(|| Evidence::of(span, plan.take().unwrap_or_default()));
-                match evidence.of_item(section, &text) {
+                match evidence.of_item(section, item.as_deref().unwrap_or(&text)) {
                     Shown::Superseded => continue,
-                    Shown::Done => section = Section::Done,
+                    // A run that failed did not succeed because a later one did.
+                    Shown::Done if section == Section::Blocked && outcome(&text).is_some() => {
+                        section = Section::Critical;
+                    }
+                    Shown::Done => {
+                        section = Section::Done;
+                        text = item.unwrap_or(text);
+                    }
                     Shown::Nothing if section == Section::InProgress && is_record(&text) => {
                         section = Section::Done;
+                    }
+                    Shown::Nothing if section == Section::Blocked && was_tested(&text) => {
+                        section = Section::Critical;
                     }
                     Shown::Nothing => {}
                 }
             }
             let value = match section {
                 Section::Goal => 11.0,
+                // The rules among these words have a section of their own.
+                Section::Constraints if is_said(&text) => 7.0,
                 Section::Constraints => 10.0,
                 Section::InProgress => 8.5,
                 Section::NextSteps => 8.0,
                 Section::Blocked => 7.5,
-                Section::Done if is_said(&text) => 5.5,
+                Section::Requests => 5.5,
                 Section::Decisions => 5.0,
                 Section::Files => 4.5,
                 Section::Done | Section::Critical => 4.0,
             };
             // If the span has the same line already, carrying it would repeat it.
-            if !said.insert(text.clone()) {
+            if let Some(again) = said.insert(text.clone(), None) {
+                if let Some(line) = again.filter(|_| section == Section::Goal) {
+                    self.lines[line].section = section;
+                    self.lines[line].value = value;
+                }
                 continue;
             }
             let again = Some(subject(&text))
@@ -474,34 +542,43 @@ impl Outline<'_, '_> {
     fn went_on(&self) -> bool {
         self.span.user_sources().next().is_some()
     }
-
-    /// Whether the work before the span was finished when the user went on. It was if the last
-    /// command of that turn did not fail, and if the assistant did not say that it could not do the
-    /// work. An interrupted turn was not finished.
-    fn is_answered(&self) -> bool {
-        let next = self.span.user_sources().next();
-        let Some((end, next)) = next else {
-            return false;
-        };
-        let turn = &self.span.sources[..end];
-        let mut calls = self.span.calls.iter().rev();
-        let last = calls.find(|call| call.message < next.message);
-        let mut texts = turn.iter().rev();
-        let reply = texts.find(|source| source.origin == Origin::Assistant);
-        let is_interrupted = next.text.contains("[Request interrupted by user");
-        !is_interrupted
-            && !last.is_some_and(|call| call.went_wrong(&self.span.sources))
-            && !reply.is_some_and(|reply| GAVE_UP_WORDS.are_in(&reply.text))
-    }
 }
 
-/// Whether a line of a digest records a command that did not fail: `` `make` → ok ``.
+/// Whether a call ran a command that is known not to have failed.
+fn went_right(call: &Call<'_>, span: &Span<'_>) -> bool {
+    call.action == Action::Run && !call.went_wrong(&span.sources) && !call.is_unknown(&span.sources)
+}
+
+/// Returns the test runs that did not fail: the index of each call, and its command.
+fn passed_tests(span: &Span<'_>) -> impl Iterator<Item = (usize, String)> {
+    let calls = span.calls.iter().enumerate();
+    let tests = calls.filter(|(_, call)| call.is_test(&span.sources) && went_right(call, span));
+    tests.filter_map(|(at, call)| Some((at, call.command(&span.sources)?)))
+}
+
+/// Returns where the last summary that has a to-do list begins among the lines of several. Their
+/// sections have an order, in which the items that are left are the last of the list, so a summary
+/// begins where this order starts again.
+fn start_of_last_list(carried: &[(Section, String)]) -> Option<usize> {
+    let is_of_list = |(_, text): &(Section, String)| is_left(text) || listed(text).is_some();
+    let last = carried.iter().rposition(is_of_list)?;
+    let starts = |at: &usize| {
+        let (section, before) = &carried[at - 1];
+        *section > carried[*at].0 || is_left(before)
+    };
+    Some((1..=last).rev().find(starts).unwrap_or(0))
+}
+
+/// Returns the outcome if a line of a digest records a command: `` `make` → ok ``.
+fn outcome(line: &str) -> Option<&str> {
+    let (_, outcome) = line.strip_prefix('`')?.split_once("` → ")?;
+    Some(outcome)
+}
+
+/// Whether a line of a digest records a command that did not fail.
 fn is_record(line: &str) -> bool {
-    let outcome = line
-        .strip_prefix('`')
-        .and_then(|rest| rest.split_once("` → "))
-        .map(|(_, outcome)| outcome.to_lowercase());
-    outcome.is_some_and(|outcome| {
+    outcome(line).is_some_and(|outcome| {
+        let outcome = outcome.to_lowercase();
         let open = [
             "fail", "error", "fix", "todo", "wip", "still", "失败", "错误", "报错", "待", "正在",
         ];

@@ -179,8 +179,10 @@ impl<'d, 'l> Page<'d, 'l> {
         let is_carried = |at: &usize| self.lines[*at].is_carried;
         let (carried, others): (Vec<usize>, Vec<usize>) =
             plain.iter().partition(|at| is_carried(at));
-        self.choose_lines(&carried, (budget * CARRIED_SHARE) as usize, 0);
-        let spent = self.choose_key_lines(&others, budget);
+        let share = (budget * CARRIED_SHARE) as usize;
+        let spent = self.choose_key_lines(&carried, share);
+        self.choose_lines(&carried, share.saturating_sub(spent), 0);
+        let spent = self.choose_key_lines(&others, key_chars(budget));
         self.choose_lines(&others, new.saturating_sub(spent), 0);
         // The value of several mentions depends on how much does not fit, so it is computed only
         // now.
@@ -218,7 +220,7 @@ impl<'d, 'l> Page<'d, 'l> {
             let words = said(head).or(last_said(head)).unwrap_or(head);
             !is_carried && !Terms::of(words).are_all_in(&told)
         });
-        self.choose_key_lines(&lines, self.room as f32);
+        self.choose_key_lines(&lines, key_chars(self.room as f32));
         self
     }
 
@@ -253,10 +255,9 @@ impl<'d, 'l> Page<'d, 'l> {
     }
 
     /// Chooses those of the lines that say how to go on. Returns the characters that they take.
-    fn choose_key_lines(&mut self, lines: &[usize], budget: f32) -> usize {
+    fn choose_key_lines(&mut self, lines: &[usize], share: usize) -> usize {
         let is_key = |at: &&usize| self.lines[**at].value >= KEY_VALUE;
         let key: Vec<usize> = lines.iter().filter(is_key).copied().collect();
-        let share = KEY_CHARS.min((budget * MOST_KEY_SHARE) as usize);
         self.choose_lines(&key, share, LEAST_KEY_CHARS)
     }
 
@@ -630,6 +631,11 @@ impl<'d, 'l> Page<'d, 'l> {
         }
         page
     }
+}
+
+/// The characters that new lines of at least [`KEY_VALUE`] may take of a budget.
+fn key_chars(budget: f32) -> usize {
+    KEY_CHARS.min((budget * MOST_KEY_SHARE) as usize)
 }
 
 /// Whether a line is source code or data. A quote of it would say no more than its names.

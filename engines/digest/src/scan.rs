@@ -329,7 +329,9 @@ fn is_file_name(token: &[u8]) -> bool {
         return false;
     };
     let (stem, extension) = (&token[..dot], &token[dot + 1..]);
+    // In minified code, `n.c` is a member of an object.
     !stem.is_empty()
+        && token.len() > "n.c".len()
         && !NOT_STEMS.contains(&stem)
         && stem.iter().any(u8::is_ascii_alphabetic)
         && EXTENSIONS.contains(&extension)

@@ -17,7 +17,10 @@ pub enum Section {
     Goal,
     /// Requirements on how something is done, such as rules and preferences.
     Constraints,
-    /// Finished work, including commands that succeeded and requests that were answered.
+    /// What the user asked for before the latest request, oldest first. Nobody checked whether it was
+    /// done.
+    Requests,
+    /// Finished work, including commands that succeeded.
     Done,
     /// Work in progress, including the user's latest request.
     InProgress,
@@ -54,9 +57,11 @@ impl Head {
     pub(crate) fn of(heading: &str) -> Option<Self> {
         let heading = heading.to_lowercase();
         let has = |words: &[&str]| words.iter().any(|word| heading.contains(word));
-        // Check this first, because headings for unfinished work often contain the words for
+        // Check these first, because headings for unfinished work often contain the words for
         // finished work too.
-        if has(&[
+        if has(&["asked earlier", "此前的要求"]) {
+            Some(Self::Of(Section::Requests))
+        } else if has(&[
             "in progress", "in-progress", "ongoing", "current work", "under way", "进行中", "正在",
             "当前工作",
         ]) {
@@ -92,7 +97,8 @@ impl Head {
 /// Returns the lines of a summary with their sections, whether a digest wrote it or a model that
 /// varies the headings, in English or Chinese. The marks of the summary, the headings and list
 /// marks are removed, and indented continuation lines are joined to the line before. Text under an
-/// unknown heading becomes critical context, and placeholders such as "none" are dropped.
+/// unknown heading or after a line `---` becomes critical context, and placeholders such as "none"
+/// are dropped.
 pub fn sections(summary: &str) -> Vec<(Section, String)> {
     let mut lines: Vec<(Section, String)> = Vec::new();
     let mut head = Some(Head::Of(Section::Critical));
@@ -103,7 +109,11 @@ pub fn sections(summary: &str) -> Vec<(Section, String)> {
             .trim_end_matches(SUMMARY_END_MARK)
             .trim_end();
         let text = line.trim_start();
-        if text.is_empty() || text == "---" {
+        if text.is_empty() {
+            continue;
+        }
+        if text == "---" {
+            head = Some(Head::Of(Section::Critical));
             continue;
         }
         if let Some(heading) = heading(text) {

@@ -123,6 +123,7 @@ impl<'a> Span<'a> {
             arguments: first..self.sources.len(),
             result: None,
             is_answered: false,
+            is_shortened: false,
             failed: false,
         });
     }
@@ -140,6 +141,7 @@ impl<'a> Span<'a> {
         let answer = &mut self.calls[call];
         answer.result = (self.sources.len() > before).then_some(before);
         answer.is_answered = true;
+        answer.is_shortened = message.kind() == MessageKind::Replaced;
         answer.failed = message.is_error();
     }
 

@@ -91,6 +91,9 @@ pub(crate) struct Call<'a> {
     pub(crate) result: Option<usize>,
     /// Whether there is a result. An empty one has no source.
     pub(crate) is_answered: bool,
+    /// Whether an earlier compaction shortened the result. What is left of it need not say how the call
+    /// ended.
+    pub(crate) is_shortened: bool,
     /// Whether the result is marked as an error. A command can fail without that.
     pub(crate) failed: bool,
 }
@@ -171,8 +174,8 @@ impl Call<'_> {
     }
 
     /// Returns the outcome, in the words of the result: the result line of a test run, the line
-    /// with the error, or the whole of a short result. Returns `None` for a long result without
-    /// either. The digest adds no verdict of its own.
+    /// with the error, or the whole of a short result. Returns `None` for a long or shortened result
+    /// without either. The digest adds no verdict of its own.
     pub(crate) fn outcome(&self, sources: &[Source<'_>]) -> Option<String> {
         let result = &sources[self.result?];
         let line_at = |at: usize| {
@@ -187,7 +190,9 @@ impl Call<'_> {
         }
         if self.failed {
             let first = result.text.len() - result.text.trim_start().len();
-            return Some(line_at(result.error.unwrap_or(first)).replace("<tool_use_error>", ""));
+            // A shortened result begins with a mark.
+            let told = result.error.or((!self.is_shortened).then_some(first))?;
+            return Some(line_at(told).replace("<tool_use_error>", ""));
         }
         if self.action == Action::Run
             // A command may print an error even if its call is not marked as failed.
@@ -201,7 +206,13 @@ impl Call<'_> {
             .lines()
             .map(str::trim)
             .filter(|line| !line.starts_with("=="));
-        (result.text.len() <= 80).then(|| clean_line(&lines.collect::<Vec<_>>().join(" ")))
+        let is_whole = result.text.len() <= 80 && !self.is_shortened;
+        is_whole.then(|| clean_line(&lines.collect::<Vec<_>>().join(" ")))
+    }
+
+    /// Whether the result was shortened and says neither how the call ended nor that it failed.
+    pub(crate) fn is_unknown(&self, sources: &[Source<'_>]) -> bool {
+        self.is_shortened && !self.failed && self.outcome(sources).is_none()
     }
 
     /// Returns the first lines of the result that say what failed and where, in brackets: lines with an

@@ -101,7 +101,8 @@ pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
     quotes
 }
 
-/// Returns the text without the parts that a client inserted into the user's message.
+/// Returns the text without the parts that a client inserted into the user's message, and without
+/// pins.
 fn users_own(text: &str) -> Cow<'_, str> {
     const TAGS: [(&str, &str); 4] = [
         ("<system-reminder>", "</system-reminder>"),
@@ -120,7 +121,19 @@ fn users_own(text: &str) -> Cow<'_, str> {
             text = Cow::Owned(format!("{}{}", &text[..start], &text[end..]));
         }
     }
+    if text.lines().any(is_pin) {
+        let lines: Vec<&str> = text.lines().filter(|line| !is_pin(line)).collect();
+        text = Cow::Owned(lines.join("\n"));
+    }
     text
+}
+
+/// Whether a line is a command to the host about its section of pins, which stands beside the summary.
+fn is_pin(line: &str) -> bool {
+    let words = ["/pin", "/unpin"]
+        .iter()
+        .find_map(|command| line.strip_prefix(command));
+    words.is_some_and(|words| words.is_empty() || words.starts_with(char::is_whitespace))
 }
 
 /// Whether a sentence states a rule, such as `never push`, `always use tabs` or 不要. Questions and

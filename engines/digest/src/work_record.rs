@@ -79,9 +79,9 @@ enum ClaimContext {
 impl ClaimContext {
     fn under(heading: &str) -> Self {
         match Head::of(heading) {
-            Some(Head::Of(Section::Goal | Section::Constraints | Section::NextSteps)) => {
-                Self::Wanted
-            }
+            Some(Head::Of(
+                Section::Goal | Section::Constraints | Section::Requests | Section::NextSteps,
+            )) => Self::Wanted,
             _ if says(&heading.to_lowercase(), &CHANGED) => Self::Changed,
             _ => Self::Told,
         }
@@ -264,8 +264,6 @@ impl WorkRecord {
 /// A command that ran tests.
 struct TestRun<'s> {
     command: String,
-    /// Whether the command names what to test.
-    is_partial: bool,
     output: &'s str,
     passed: bool,
     /// The line of the output that says how it ended.
@@ -283,9 +281,7 @@ impl<'s> TestRun<'s> {
         let runs_tests = RUNNERS.iter().any(|part| command.contains(part));
         let at = source.outcome.filter(|_| runs_tests)?;
         let result = clean_line(&source.text[line_around(&source.text, at)]);
-        let is_partial = names(&command).next().is_some();
         Some(Self {
-            is_partial,
             passed: !call.went_wrong(&span.sources),
             output: &source.text,
             result: clip(result.trim_matches(['=', '-', ' ']), QUOTED).into_owned(),
@@ -296,10 +292,8 @@ impl<'s> TestRun<'s> {
     /// Updates what failed so far, each with the command that showed it.
     fn update(&self, failing: &mut HashMap<String, String>) {
         if self.passed {
-            // Everything that a run covers passed: what its output names, what commands that
-            // begin like it tested, and everything if it names nothing.
-            let covers = |shown_by: &str| !self.is_partial || shown_by.starts_with(&self.command);
-            failing.retain(|_, shown_by| !covers(shown_by));
+            // Everything that a run covers passed, and what its output names.
+            failing.retain(|_, shown_by| !covers(&self.command, shown_by));
         }
         for line in self.output.lines() {
             let failed = says(line, &FAILED);
@@ -312,6 +306,12 @@ impl<'s> TestRun<'s> {
             }
         }
     }
+}
+
+/// Whether a command that runs tests runs those of another one too: if that begins like it, or if it
+/// does not name what to test.
+pub(crate) fn covers(command: &str, other: &str) -> bool {
+    other.starts_with(command) || names(command).next().is_none()
 }
 
 /// Whether a call may have changed files that its arguments or its result name. Unknown tools may.

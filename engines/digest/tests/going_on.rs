@@ -7,7 +7,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use contexture_digest::{Budget, Digest};
+use contexture_digest::{Budget, Digest, Readings};
 use support::{Message, with_views};
 
 /// A request after the first one, a later one, and a decision.
@@ -68,6 +68,9 @@ const FAILURES: [(&str, &str, [&str; 2]); 3] = [
     ),
 ];
 
+const GOAL: &str = "Find the bug in the parser that loses the spans of nested blocks, and mend it in the lexer \
+                    if it is there. Start with the grammar, and look at the parts that changed last.";
+
 const BLAND: &str = "## Goal\n- Work on the project\n\n## Progress\n### Done\n- Looked at files\n";
 
 /// A generator of numbers, the same in every run.
@@ -103,6 +106,10 @@ fn called(id: usize, tool: &str, arguments: serde_json::Value, result: String) -
     [call, result]
 }
 
+fn start(text: &str) -> &str {
+    &text[..text.floor_char_boundary(text.len() / 3)]
+}
+
 /// A conversation, and the words that a summary of it has to have, each with what it stands for.
 fn conversation(seed: u64) -> (Vec<Message>, Vec<(&'static str, &'static str)>) {
     let mut chance = Chance(seed * 7_919 + 1);
@@ -132,7 +139,6 @@ fn conversation(seed: u64) -> (Vec<Message>, Vec<(&'static str, &'static str)>) 
             messages.extend(called(reads + at, "bash", arguments, output.to_owned()));
         }
     }
-    let start = |text: &'static str| &text[..text.floor_char_boundary(text.len() / 3)];
     let needed = vec![
         ("last request", start(last)),
         ("earlier request", start(earlier)),
@@ -173,5 +179,64 @@ fn requests_decisions_and_failures_are_kept_among_many_names() {
             least * 100 >= CONVERSATIONS * percent,
             "{least} of {CONVERSATIONS} in {size} characters"
         );
+    }
+}
+
+/// A later part of the conversation: many files that are read, and a user who says to go on.
+fn part(number: usize) -> Vec<Message> {
+    let mut messages = vec![said("user", &format!("Go on with step {number}."))];
+    for at in 0..10 {
+        let names: Vec<String> = (0..30)
+            .map(|line| format!("{line}: fn item_{number}_{at}_{line}(x: u32) -> u32"))
+            .collect();
+        let path = serde_json::json!({"path": format!("src/module_{number}_{at}.rs")});
+        messages.extend(called(at, "read_file", path, names.join("\n")));
+    }
+    let listed = serde_json::json!({"command": format!("ls src/module_{number}")});
+    messages.extend(called(10, "bash", listed, "a.rs\nb.rs".to_owned()));
+    messages
+}
+
+/// Small summaries that are updated, or merged with those of later parts, again and again.
+#[test]
+fn the_goal_the_decision_and_the_failure_outlive_many_updates() {
+    const SIZE: Budget<'static> = Budget::chars(1_500);
+    let digest = |messages: &[Message], previous: Option<&str>, task: Option<&str>| {
+        with_views(messages, |views| {
+            Digest::with(&Readings::default(), views, previous, task).render(SIZE)
+        })
+    };
+    for [_, _, decision] in WORDS {
+        for (command, output, failure) in FAILURES {
+            let mut messages = vec![
+                said("user", GOAL),
+                said("user", "It says:\n> Never go up.\n> Always go down."),
+            ];
+            let todos = serde_json::json!([{"content": "Port the tests", "status": "in_progress"}]);
+            let todos = serde_json::json!({ "todos": todos });
+            messages.extend(called(98, "todo_write", todos, "ok".to_owned()));
+            messages.extend(part(0));
+            messages.push(said("assistant", decision));
+            let arguments = serde_json::json!({"command": command});
+            messages.extend(called(99, "bash", arguments, output.to_owned()));
+            messages.extend(part(1));
+            let first = digest(&messages, None, None);
+            let (mut updated, mut merged) = (first.clone(), first);
+            for number in 2..14 {
+                let messages = part(number);
+                updated = digest(&messages, Some(&updated), None);
+                let later = digest(&messages, None, Some(""));
+                merged = digest(&[], Some(&format!("{merged}\n\n{later}")), None);
+                for summary in [&updated, &merged] {
+                    assert_eq!(summary.matches("## Goal").count(), 1, "{summary}");
+                    for words in [start(GOAL), "Port the tests", start(decision), failure[0]] {
+                        assert!(
+                            summary.contains(words),
+                            "{words} after {number} parts in {summary}"
+                        );
+                    }
+                }
+            }
+        }
     }
 }

@@ -5,10 +5,12 @@ use contexture_digest::{
     Budget, Digest, Language, RULES_HEADING, Readings, Section, TextsBeside, sections,
 };
 use contexture_engine_api::{
-    MessageId, MessageKind, MessageView, OwnedMessage, OwnedToolCall, SUMMARY_MARK, ToolCallView,
-    with_views,
+    CLEARED_TOOL_OUTPUT, MessageId, MessageKind, MessageView, OwnedMessage, OwnedToolCall,
+    SUMMARY_MARK, ToolCallView, with_views,
 };
 use proptest::prelude::*;
+
+const ASKED: &str = "## Asked Earlier, Done or Not";
 
 /// A conversation, built message by message.
 #[derive(Default)]
@@ -155,7 +157,7 @@ fn the_goal_is_the_task_and_not_what_was_asked_later() {
         section(&first, "## Goal"),
         ["- The user said: \"Port the parser.\""]
     );
-    assert!(section(&first, "### Done").contains(&said), "{first}");
+    assert!(section(&first, ASKED).contains(&said), "{first}");
     let later = digest(Some("## Goal\nWin.\n"));
     assert_eq!(section(&later, "## Goal"), ["- Win."]);
 }
@@ -356,7 +358,7 @@ fn a_summary_is_updated_and_never_doubled() {
         ["- The user said: \"Port the parser.\""]
     );
     assert!(
-        section(&second, "### Done").contains(&"- The user said: \"Now the lexer.\""),
+        section(&second, ASKED).contains(&"- The user said: \"Now the lexer.\""),
         "{second}"
     );
     assert!(
@@ -649,26 +651,19 @@ fn the_last_request_is_in_progress_until_the_user_goes_on() {
                 .assistant("It is ported.")
                 .user("And the docs now?"),
             said,
-            Section::Done,
+            Section::Requests,
         ),
         (
             Talk::default().user("And the docs now?"),
             said,
-            Section::Done,
-        ),
-        (
-            Talk::default()
-                .assistant("I could not finish it.")
-                .user("And the docs now?"),
-            said,
-            Section::InProgress,
+            Section::Requests,
         ),
         (
             Talk::default()
                 .call_that("bash", ls, "error: no such file", true)
                 .user("And the docs now?"),
             said,
-            Section::InProgress,
+            Section::Requests,
         ),
     ] {
         let summary = talk.digest(Some(&first));
@@ -677,6 +672,129 @@ fn the_last_request_is_in_progress_until_the_user_goes_on() {
             Some(section),
             "{line} in {summary}"
         );
+    }
+}
+
+/// Whoever reads that a request is done does not come back to it.
+#[test]
+fn no_request_is_listed_as_done() {
+    let requests = [
+        "Fix the bug BUG-991 in src/open_bug.py.",
+        "Stop, leave BUG-991, I want to think about it.",
+        "What would happen if the connection stayed open?",
+        "The key IBAN_SALT is 77ab-Quartz.",
+    ];
+    let talk = requests.iter().fold(Talk::default(), |talk, request| {
+        talk.user(request).assistant("I see, and look at it now.")
+    });
+    let talk = talk.user("Go on.");
+    let mut summary = talk.digest(Some("## Goal\n- Ship it.\n"));
+    for _ in 0..3 {
+        for request in requests {
+            let said = format!("The user said: \"{request}\"");
+            assert_eq!(
+                section_of(&summary, &said),
+                Some(Section::Requests),
+                "{summary}"
+            );
+        }
+        summary = Talk::default().user("Go on again.").digest(Some(&summary));
+    }
+}
+
+#[test]
+fn a_pin_is_not_quoted() {
+    let summary = Talk::default()
+        .user("Set up the staging server.\n/pin It is slow.\n/unpin The port is 1.")
+        .user("/pin The port is 8123.")
+        .user("/pinned notes are in the wiki.")
+        .digest(None);
+    assert_eq!(
+        section(&summary, "## Goal"),
+        ["- The user said: \"Set up the staging server.\""]
+    );
+    assert!(summary.contains("/pinned notes"), "{summary}");
+    assert!(!summary.contains("said: \"/pin "), "{summary}");
+}
+
+/// What stands in place of a result that an earlier compaction shortened.
+const SHORTENED: [&str; 4] = [
+    CLEARED_TOOL_OUTPUT,
+    "[truncated: 108 chars]",
+    "[COMPACTED: bash pytest]",
+    "[Shortened to save context space]\ntests/tes\n[… 900 characters left out …]\nnt of it",
+];
+
+#[test]
+fn a_command_with_a_shortened_result_is_not_done() {
+    let pytest = r#"{"command": "pytest tests/test_audit.py"}"#;
+    let failed = Talk::default().user("Migrate the audit table.").call(
+        "bash",
+        pytest,
+        "FAILED tests/test_audit.py::test_migration - assert 10 == 12\n1 failed, 7 passed",
+    );
+    let previous = failed.digest(None);
+    for (shortened, is_error) in SHORTENED
+        .iter()
+        .flat_map(|text| [(text, false), (text, true)])
+    {
+        let mut talk = Talk::default().call_that("bash", pytest, shortened, is_error);
+        if let Some(result) = talk.views.last_mut() {
+            *result = result.with_kind(MessageKind::Replaced);
+        }
+        let talk = talk.user("Go on.");
+        for previous in [None, Some(previous.as_str())] {
+            let summary = talk.digest(previous);
+            assert!(section(&summary, "### Done").is_empty(), "{summary}");
+            assert!(!summary.contains('['), "{summary}");
+            assert!(!summary.contains("tests/tes,"), "{summary}");
+        }
+        if !is_error {
+            let summary = talk.digest(Some(&previous));
+            let blocked = section(&summary, "### Blocked");
+            assert!(blocked[0].contains("test_migration"), "{summary}");
+        }
+    }
+}
+
+/// A newer list decides what is still to be done, in the messages and among earlier summaries.
+#[test]
+fn an_item_that_a_newer_list_omits_leaves() {
+    let list = |items: &[(&str, &str)]| -> &'static str {
+        let items = items
+            .iter()
+            .map(|(content, status)| serde_json::json!({"content": content, "status": status}));
+        String::leak(serde_json::json!({"todos": items.collect::<Vec<_>>()}).to_string())
+    };
+    let older = list(&[
+        ("Document the rates endpoint", "in_progress"),
+        ("Write the changelog", "pending"),
+    ]);
+    let newer = list(&[("Migrate the audit table", "in_progress")]);
+    let first = Talk::default().user("Do it.").call("todo", older, "ok");
+    let second = Talk::default()
+        .user("Lass die Doku weg.")
+        .call("todo", newer, "ok");
+    let first = first.digest(None);
+    let updated = second.digest(Some(&first));
+    let joined = format!("{first}\n{}", second.digest(None));
+    let merged = Talk::default().user("Go on.").digest(Some(&joined));
+    assert!(first.contains("Document the rates endpoint"), "{first}");
+    for summary in [updated, merged] {
+        assert!(!summary.contains("rates endpoint"), "{summary}");
+        assert!(!summary.contains("changelog"), "{summary}");
+        let item = section_of(&summary, "Migrate the audit table");
+        assert_eq!(item, Some(Section::InProgress), "{summary}");
+    }
+    // Without a newer list, the item stays until it is done.
+    let later = Talk::default().user("Go on.").digest(Some(&first));
+    let done = Talk::default().assistant("I documented the rates endpoint.");
+    for (summary, section) in [
+        (later.clone(), Section::InProgress),
+        (done.digest(Some(&later)), Section::Done),
+    ] {
+        let item = section_of(&summary, "Document the rates endpoint");
+        assert_eq!(item, Some(section), "{summary}");
     }
 }
 

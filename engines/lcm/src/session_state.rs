@@ -208,6 +208,15 @@ impl SessionState {
         Ok(self.loose.get_or_init(|| loose))
     }
 
+    /// Whether the user asked for something before this message.
+    pub(crate) fn was_asked_before(&self, message: MessageId) -> bool {
+        let is_before = |placed: &Placed| placed.node.first < message;
+        let asks = |loose: &BTreeMap<MessageId, Loose>| {
+            loose.range(..message).any(|(_, loose)| loose.is_user)
+        };
+        self.frontier.iter().any(is_before) || self.loose().is_ok_and(asks)
+    }
+
     /// Compares the messages outside the frontier with what `store` has under it. It is a
     /// diagnosis: it reads every row of the session and repairs nothing.
     pub(crate) fn coverage(&self, store: &Store) -> Result<Coverage, StoreError> {

@@ -246,7 +246,9 @@ impl Job {
         texts.iter().for_each(|text| rules.add_summary(text));
         let rules = section(&rules, budget, source_tokens, services);
         let texts: Vec<String> = texts.iter().map(|text| without_rules(text)).collect();
-        let joined = texts.join("\n\n");
+        // Messages that are kept word for word have no headings, so they must not stand under the last
+        // one of the text before them.
+        let joined = texts.join("\n\n---\n\n");
         let digest = Digest::of(&[], Some(&joined));
         let beside = TextsBeside::of(&rules.text);
         let extracted = extracted(&digest, &beside, budget, services, || {

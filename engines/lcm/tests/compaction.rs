@@ -955,6 +955,26 @@ fn what_was_summarised_before_stays_as_a_message_of_its_own() {
     assert!(with_one_kept > 1, "{with_one_kept} of {compactions}");
 }
 
+/// Each summary would otherwise name another goal.
+#[test]
+fn only_the_first_request_of_a_conversation_is_its_goal() {
+    let mut play = Play::new(&host_with(|_| Err(FailureKind::NoProvider)));
+    play.say("user", "Build the importer in src/importer.rs, please.");
+    play.say("assistant", "I begin with the reader of the files.");
+    for at in 0..80 {
+        play.chat(&format!("fact-{at}"));
+        play.turn();
+        let messages = play.chat.messages.iter();
+        let summaries = messages.filter(|message| message.kind == MessageKind::Summary);
+        let text: String = summaries.map(|message| message.text.as_str()).collect();
+        let goals: Vec<&str> = text.split("## Goal\n").skip(1).collect();
+        let is_goal = |goal: &&str| goal.starts_with("- The user said: \"Build the importer");
+        assert!(goals.len() < 2 && goals.iter().all(is_goal), "{text}");
+    }
+    assert!(play.session.compactions > 2);
+    play.sound();
+}
+
 #[test]
 fn a_summary_of_messages_that_were_lost_with_the_record_stays() {
     let host = host_with(summary);

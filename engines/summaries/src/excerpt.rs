@@ -47,9 +47,13 @@ pub fn asks_the_user(tool: &str) -> bool {
         || name == "question"
 }
 
-/// Returns the beginning and the end of a text, about `chars` characters together, with a mark
-/// between them that says how many characters are missing. A text that is no longer than that is
-/// returned whole.
+/// The longest word that an excerpt does not cut, in bytes. A part of a path would be taken for
+/// another path.
+const WHOLE_WORD: usize = 120;
+
+/// Returns the beginning and the end of a text, at most about `chars` characters together, with a mark
+/// between them that says how many characters are missing. Both end at a word. A text that is no
+/// longer than that is returned whole.
 pub fn excerpt(text: &str, chars: usize) -> String {
     let (head, tail) = (chars.div_ceil(2), chars / 2);
     let Some((head_end, _)) = text.char_indices().nth(head) else {
@@ -67,6 +71,12 @@ pub fn excerpt(text: &str, chars: usize) -> String {
     if tail_start <= head_end {
         return text.to_owned();
     }
+    let last_word = text[..head_end].rfind(char::is_whitespace);
+    let head_end = last_word
+        .filter(|at| head_end - at <= WHOLE_WORD)
+        .unwrap_or(head_end);
+    let first_word = text[tail_start..].find(char::is_whitespace);
+    let tail_start = tail_start + first_word.filter(|at| *at <= WHOLE_WORD).unwrap_or(0);
     let omitted = text[head_end..tail_start].chars().count();
     format!(
         "{}\n[… {omitted} characters left out …]\n{}",
@@ -89,6 +99,18 @@ mod tests {
                 prop_assert_eq!(short, text);
             } else {
                 prop_assert!(short.chars().count() <= chars + 60);
+            }
+        }
+    }
+
+    #[test]
+    fn an_excerpt_has_no_parts_of_names() {
+        let names: Vec<String> = (0..90).map(|n| format!("src/module_{n}.rs:{n}")).collect();
+        let text = names.join("\n");
+        for chars in 60..400 {
+            let short = excerpt(&text, chars);
+            for line in short.lines().filter(|line| line.contains(".rs")) {
+                assert!(names.iter().any(|name| name == line), "{line} of {chars}");
             }
         }
     }

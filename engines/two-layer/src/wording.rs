@@ -132,13 +132,13 @@ fn in_json(text: &str) -> Option<String> {
         .map(|summary| summary.to_string())
 }
 
-/// Sorts the lines of a digest into the three lists: goals and constraints are topics, work and
-/// decisions are actions, and everything else, such as files and facts, is an entity.
+/// Sorts the lines of a digest into the three lists: goals, constraints and requests are topics, work
+/// and decisions are actions, and everything else, such as files and facts, is an entity.
 pub(crate) fn digest_in_json(digest: &str) -> String {
     let mut lists: [Vec<Value>; 3] = Default::default();
     for (section, line) in sections(digest) {
         let list = match section {
-            Section::Goal | Section::Constraints => 0,
+            Section::Goal | Section::Constraints | Section::Requests => 0,
             Section::Done
             | Section::InProgress
             | Section::Blocked

@@ -244,8 +244,12 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         (drafts, jobs)
     }
 
+    /// Digests messages. Only what the user asked for first is a goal.
     fn digest<'v>(&self, views: &[MessageView<'v>]) -> Digest<'v> {
-        Digest::with(self.compactor.session.readings(), views, None, None)
+        let session = self.compactor.session;
+        let first = views.first().map(MessageView::id);
+        let is_later = first.is_some_and(|first| session.was_asked_before(first));
+        Digest::with(session.readings(), views, None, is_later.then_some(""))
     }
 
     /// Returns the messages themselves as a text, if they are so short that no summary could be
