@@ -436,8 +436,8 @@ impl ContextEngine for Engine {
             "indexed": self.session.store.indexed(self.session.id).ok(),
             "frontier": {
                 "nodes": frontier.len(),
-                "messages": frontier.iter().map(|placed| placed.node.messages).sum::<u64>(),
-                "tokens": frontier.iter().map(|placed| placed.node.tokens).sum::<u64>(),
+                "messages": frontier.iter().map(|node| node.messages).sum::<u64>(),
+                "tokens": frontier.iter().map(|node| node.tokens).sum::<u64>(),
                 "compaction": self.session.compaction,
             },
             "summaries": counts.iter().map(|(depth, nodes, degraded)| json!({

@@ -47,10 +47,7 @@ pub(super) fn run(
     context: &mut Context<'_>,
     arguments: DoctorArguments,
 ) -> Result<Value, EngineError> {
-    let first: usize = match &arguments.cursor {
-        None => 0,
-        Some(cursor) => page_start(cursor, "lcm_doctor")?,
-    };
+    let first = page_start(arguments.cursor.as_deref(), "lcm_doctor")?.unwrap_or(0);
     let services = context.session.services.clone();
     let store = &context.session.store.until(move || services.is_cancelled());
     let id = context.session.id;
