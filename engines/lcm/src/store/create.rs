@@ -12,12 +12,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
 use std::path::Path;
 
-use contexture_engine_api::private_file_options;
+use contexture_engine_api::{private_file_options, sqlite_file};
 use rusqlite::OpenFlags;
 
 use super::database::connect;
 use super::schema;
-use crate::database_files::with_suffix;
 use crate::error::StoreError;
 
 /// The suffix of files that are being built. A random number follows it.
@@ -45,7 +44,7 @@ fn make(path: &Path) -> Result<(), StoreError> {
     // A unique name, because an old file of this name may be a second name of the store. Using a
     // database under two names would soon damage it.
     let random = RandomState::new().hash_one(path);
-    let building = with_suffix(path, &format!("{BUILDING}{random:016x}"));
+    let building = sqlite_file(path, &format!("{BUILDING}{random:016x}"));
     lay_down(&building)?;
     let named = give_name(&building, path);
     named.map_err(|cause| StoreError::File {
