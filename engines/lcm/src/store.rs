@@ -60,7 +60,7 @@ pub use source::Source;
 pub(crate) use body::MessageBody;
 pub(crate) use database::{Database, lock, query_all};
 pub(crate) use payload::PREVIEW_CHARS;
-pub(crate) use read::{Bodies, for_each_body, latest_time, names_in, row_in, rows_in};
+pub(crate) use read::{Bodies, for_each_body, latest_time, names_in, row_in};
 pub(crate) use sessions::info_in;
 pub(crate) use source::redact;
 pub(crate) use summaries::{

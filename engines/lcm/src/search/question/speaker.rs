@@ -13,7 +13,7 @@ use super::retrieve::Holders;
 use super::{Form, Question};
 use crate::error::StoreError;
 use crate::search::run::Search;
-use crate::store::{Key, MessageRow, SessionId, names_in, row_in, rows_in};
+use crate::store::{Key, MessageRow, SessionId, names_in, row_in};
 use crate::text::fold::fold;
 use crate::text::terms::{Class, class, runs};
 
@@ -66,21 +66,12 @@ impl Question<'_> {
         for holders in sessions {
             let session = holders.session;
             let carried = Carried::of(self, search, holders)?;
-            let roles = match self.names.is_empty() {
-                true => Vec::new(),
-                false => rows_in(search.connection, session, &(0..ROLES_LOOKED_AT))?,
-            };
             let mut add = |known_by| participants.push(Participant { session, known_by });
             for (name, group) in &self.names {
                 let names = carried.called(name);
-                let is_role = |row: &&MessageRow| is_part_of(name, &row.role.to_lowercase());
-                let known_by = if !names.is_empty() {
-                    Some(KnownBy::Name(names))
-                } else if let Some(row) = roles.iter().find(is_role) {
-                    // In some chats the role of a message is the speaker's name.
-                    Some(KnownBy::Role(row.role.clone()))
-                } else {
-                    known_by(search, session, &self.named(*group, holders), name)?
+                let known_by = match names.is_empty() {
+                    false => Some(KnownBy::Name(names)),
+                    true => known_by(search, session, &self.named(*group, holders), name)?,
                 };
                 if let Some(known_by) = known_by {
                     add(known_by);
@@ -245,10 +236,6 @@ fn known_by(
         _ => None,
     })
 }
-
-/// The number of messages whose roles are compared with names. After so many all participants of a
-/// chat have usually spoken.
-const ROLES_LOOKED_AT: u32 = 16;
 
 /// How many messages of a role contain a name, and how many of them address somebody by it.
 struct Calls {
