@@ -62,7 +62,7 @@ type Span = (MessageId, MessageId);
 /// A text that the model failed at while it wrote others. It is not asked for again until the hold
 /// ends.
 #[derive(Debug)]
-struct Held {
+struct FailedText {
     failures: u32,
     since_ms: i64,
     /// The number of texts that the model had written when this one failed. If it has grown since,
@@ -76,7 +76,7 @@ struct Held {
 pub(crate) struct Background {
     making: Vec<Making<(Purpose, Draft)>>,
     last_call: u64,
-    held: HashMap<Span, Held>,
+    held: HashMap<Span, FailedText>,
     written: u64,
 }
 
@@ -372,7 +372,7 @@ impl Background {
     /// now.
     fn hold(&mut self, span: Span, session: &SessionState) -> u32 {
         let failures = self.held.get(&span).map_or(0, |held| held.failures) + 1;
-        let held = Held {
+        let held = FailedText {
             failures,
             since_ms: session.services.now_ms(),
             written: self.written,

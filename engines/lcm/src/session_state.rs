@@ -283,7 +283,7 @@ impl SessionState {
             let under = nodes::messages_under(store, id, node.id)?;
             outdated.extend(under.into_iter().filter(|key| !current.contains(*key)));
         }
-        let stale = nodes::over(store, &outdated)?;
+        let stale = nodes::above(store, &outdated)?;
         if !stale.is_empty() {
             let is_stale = |node: &Node| stale.contains(&node.id);
             let frontier = self.take_apart(self.frontier.clone(), &is_stale)?;
@@ -339,7 +339,7 @@ impl SessionState {
         for (_, old) in delivery.revisions {
             revised.extend(self.store.key(self.id, *old)?);
         }
-        let stale = nodes::over(&self.store, &revised)?;
+        let stale = nodes::above(&self.store, &revised)?;
         let is_untrue = |node: &Node| {
             stale.contains(&node.id) || delivery.cut.is_some_and(|cut| !cut.keeps(node.last))
         };

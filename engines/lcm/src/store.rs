@@ -212,7 +212,7 @@ impl Store {
         let background = settings.background_index;
         let path = directory.join(FILE_NAME);
         let open = || {
-            create::make_where_none_is(&path)?;
+            create::create_if_missing(&path)?;
             Database::open(&path, settings.clone())
         };
         let opened = match open().map_err(|error| error.at(&path)) {

@@ -17,7 +17,7 @@ use contexture_engine_api::{
 use contexture_summaries::{Headroom, NO_MODEL, framing_tokens, rule_section, rules_left_out};
 
 use super::arrange::Arrangement;
-use super::write::{Made, SummaryWriter};
+use super::write::{DraftNode, SummaryWriter};
 use super::{Compacted, Compactor, Proposal, pieces};
 use crate::assemble::nodes_in;
 use crate::dag::plan::PlanStep;
@@ -159,7 +159,7 @@ impl Compactor<'_, '_> {
 
     /// Makes the entries of the new window: kept and shortened messages, and the summaries of each
     /// run. `runs` holds the nodes of the runs in the order of the steps.
-    fn entries(&self, arrangement: &Arrangement, runs: &[Vec<Made>]) -> Vec<Entry> {
+    fn entries(&self, arrangement: &Arrangement, runs: &[Vec<DraftNode>]) -> Vec<Entry> {
         let replaced: HashMap<usize, &Replacement> = arrangement
             .replaced
             .iter()

@@ -39,17 +39,17 @@ const NEAR: usize = 8;
 const MUCH_TOO_LONG: u64 = 2;
 
 /// A node of the new frontier while it is under construction.
-pub(super) struct Made {
+pub(super) struct DraftNode {
     pub(super) node: Node,
     /// What the store needs to know about the node. None if it is stored already.
     new: Option<NewNode>,
 }
 
 /// One element of a run before its leaves are written: a node that exists, or a leaf that does not.
-enum Planned {
-    There(Node),
+enum PlannedNode {
+    Existing(Node),
     /// The leaf over these messages, in the order of the conversation.
-    New(Vec<MessageId>),
+    NewLeaf(Vec<MessageId>),
 }
 
 /// The nodes of one compaction while they are written. Create one, call `write`, and then take the
@@ -64,7 +64,7 @@ pub(super) struct SummaryWriter<'c, 'a, 'm> {
     /// The number of the next new node. The store may assign higher ones in the end.
     next: NodeId,
     /// The nodes of each run of the arrangement, in the order of the conversation.
-    pub(super) runs: Vec<Vec<Made>>,
+    pub(super) runs: Vec<Vec<DraftNode>>,
     /// New nodes that are already under another new node. They are not in the window but have to be
     /// stored.
     retired: Vec<NewNode>,
@@ -100,33 +100,33 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             PlanStep::Run(run) => Some(run),
             PlanStep::Keep(_) => None,
         });
-        let plans: Vec<Vec<Planned>> = runs.map(|run| self.plan(arrangement, run)).collect();
+        let plans: Vec<Vec<PlannedNode>> = runs.map(|run| self.plan(arrangement, run)).collect();
         let all = || plans.iter().flatten();
         let standing: u64 = all()
             .filter_map(|planned| match planned {
-                Planned::There(node) => Some(cost(node)),
-                Planned::New(_) => None,
+                PlannedNode::Existing(node) => Some(cost(node)),
+                PlannedNode::NewLeaf(_) => None,
             })
             .sum();
         let spans: Vec<&[MessageId]> = all()
             .filter_map(|planned| match planned {
-                Planned::New(ids) => Some(ids.as_slice()),
-                Planned::There(_) => None,
+                PlannedNode::NewLeaf(ids) => Some(ids.as_slice()),
+                PlannedNode::Existing(_) => None,
             })
             .collect();
         let mut leaves = self.leaves(&spans, standing)?.into_iter();
         self.covered = spans.concat();
         for plan in plans {
             let run = plan.into_iter().filter_map(|planned| match planned {
-                Planned::There(node) => Some(Made { node, new: None }),
-                Planned::New(_) => leaves.next(),
+                PlannedNode::Existing(node) => Some(DraftNode { node, new: None }),
+                PlannedNode::NewLeaf(_) => leaves.next(),
             });
             self.runs.push(run.collect());
         }
         self.condense()
     }
 
-    fn plan(&mut self, arrangement: &Arrangement, run: &Run) -> Vec<Planned> {
+    fn plan(&mut self, arrangement: &Arrangement, run: &Run) -> Vec<PlannedNode> {
         let staging = self.compactor.staging;
         let mut plan = Vec::new();
         for part in &run.parts {
@@ -140,12 +140,12 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
                         rewrite(&mut node, written);
                         self.better.push((*id, written.clone()));
                     }
-                    plan.push(Planned::There(node));
+                    plan.push(PlannedNode::Existing(node));
                 }
                 RunPart::Span(units) => {
                     let span = self.compactor.budgets.leaf_span;
                     let leaves = leaves(units, span, |first| staging.ids(first));
-                    plan.extend(leaves.into_iter().map(Planned::New));
+                    plan.extend(leaves.into_iter().map(PlannedNode::NewLeaf));
                 }
             }
         }
@@ -155,7 +155,11 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     /// Makes a leaf over each span. `standing` is the number of tokens that the other nodes take.
     /// The leaves share what is left of the budget by what each needs, and none repeats what stands
     /// after it.
-    fn leaves(&mut self, spans: &[&[MessageId]], standing: u64) -> Result<Vec<Made>, StoreError> {
+    fn leaves(
+        &mut self,
+        spans: &[&[MessageId]],
+        standing: u64,
+    ) -> Result<Vec<DraftNode>, StoreError> {
         let room = self.summaries.saturating_sub(standing + PREAMBLE_TOKENS);
         let each = (room / (spans.len() as u64).max(1)).saturating_sub(HEADING_TOKENS);
         // If few leaves share the budget, each may be longer than a node usually is.
@@ -319,7 +323,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             let Some((at, group)) = self.prepared_group().or_else(|| self.next_group()) else {
                 return self.shrink(MUCH_TOO_LONG);
             };
-            let children: Vec<Made> = self.runs[at].drain(group.clone()).collect();
+            let children: Vec<DraftNode> = self.runs[at].drain(group.clone()).collect();
             let parent = self.condensed(&children)?;
             self.runs[at].insert(group.start, parent);
             self.retire(children);
@@ -332,8 +336,9 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         let mut groups = self.compactor.staging.condensed_groups();
         groups.find_map(|ids| {
             self.runs.iter().enumerate().find_map(|(at, run)| {
-                let same =
-                    |made: &[Made]| made.iter().map(|made| made.node.id).eq(ids.iter().copied());
+                let same = |made: &[DraftNode]| {
+                    made.iter().map(|made| made.node.id).eq(ids.iter().copied())
+                };
                 let start = run.windows(ids.len()).position(same)?;
                 Some((at, start..start + ids.len()))
             })
@@ -382,7 +387,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             .saturating_sub(HEADING_TOKENS)
             .max(LEAST_TEXT);
         for at in 0..self.runs.len() {
-            let too_long = |made: &Made| made.node.tokens > each * slack;
+            let too_long = |made: &DraftNode| made.node.tokens > each * slack;
             if self.runs[at].len() == 1 && self.runs[at].iter().all(too_long) {
                 // The long node becomes the child of the new one, so that its text can still be
                 // expanded.
@@ -399,7 +404,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
 
     /// Makes the parent of these nodes. Its text is the prepared one if there is one, or else is
     /// written now.
-    fn condensed(&mut self, children: &[Made]) -> Result<Made, StoreError> {
+    fn condensed(&mut self, children: &[DraftNode]) -> Result<DraftNode, StoreError> {
         let ids: Vec<NodeId> = children.iter().map(|made| made.node.id).collect();
         let written = match self.compactor.staging.condensed(&ids) {
             Some(written) => written.clone(),
@@ -428,7 +433,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     /// messages are more than a window holds.
     fn job(
         &self,
-        children: &[Made],
+        children: &[DraftNode],
         budget: u64,
         model: Option<&ModelInfo>,
     ) -> Result<Job, StoreError> {
@@ -454,7 +459,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     }
 
     /// Returns the keys of the messages under these nodes, some of which may not be stored yet.
-    fn keys_under(&self, nodes: &[Made]) -> Result<Vec<Key>, StoreError> {
+    fn keys_under(&self, nodes: &[DraftNode]) -> Result<Vec<Key>, StoreError> {
         let session = self.compactor.session;
         let new: HashMap<NodeId, &NodeSources<Key>> =
             (nodes.iter().filter_map(|made| made.new.as_ref()))
@@ -476,7 +481,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     }
 
     /// Returns what stands after these nodes: later nodes, and the messages that stay.
-    fn after(&self, nodes: &[Made]) -> TextsBeside {
+    fn after(&self, nodes: &[DraftNode]) -> TextsBeside {
         let last = nodes.iter().map(|made| made.node.last).max();
         let mut after = self.kept.clone();
         for made in self.runs.iter().flatten() {
@@ -487,7 +492,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         after
     }
 
-    fn parent(&mut self, children: &[Made], written: Written) -> Made {
+    fn parent(&mut self, children: &[DraftNode], written: Written) -> DraftNode {
         let of = || children.iter().map(|made| &made.node);
         let node = Node {
             id: self.next_id(),
@@ -515,7 +520,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
 
     /// Remembers the new ones among nodes that got a parent. They leave the window, but their
     /// parent needs them in the store.
-    fn retire(&mut self, children: Vec<Made>) {
+    fn retire(&mut self, children: Vec<DraftNode>) {
         self.retired
             .extend(children.into_iter().filter_map(|made| made.new));
     }
@@ -603,14 +608,14 @@ fn leaf(id: NodeId, ids: &[MessageId], views: &[MessageView<'_>]) -> Node {
     }
 }
 
-fn total(run: &[Made]) -> u64 {
+fn total(run: &[DraftNode]) -> u64 {
     run.iter().map(|made| cost(&made.node)).sum()
 }
 
-fn made(mut node: Node, written: Written, sources: NodeSources<Key>) -> Made {
+fn made(mut node: Node, written: Written, sources: NodeSources<Key>) -> DraftNode {
     node.degraded = written.level.is_lower();
     (node.level, node.tokens, node.text) = (written.level, written.tokens, written.text);
-    Made {
+    DraftNode {
         node: node.clone(),
         new: Some(NewNode {
             node,

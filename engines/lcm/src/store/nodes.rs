@@ -494,18 +494,18 @@ pub(crate) fn parents(
 
 /// Returns the nodes above any of these messages, at any depth. Use it to find the summaries that
 /// an edit makes wrong.
-pub(crate) fn over(store: &Store, messages: &[Key]) -> Result<HashSet<NodeId>, StoreError> {
+pub(crate) fn above(store: &Store, messages: &[Key]) -> Result<HashSet<NodeId>, StoreError> {
     store.read(|connection| {
         let mut upwards = connection.prepare_cached(&format!("{ABOVE} SELECT node FROM above"))?;
-        let mut over = HashSet::new();
+        let mut above = HashSet::new();
         for message in messages {
             // One query per message, because the recursion cannot start from a list of parameters.
             let mut rows = upwards.query([message.0])?;
             while let Some(row) = rows.next()? {
-                over.insert(id_of(row.get(0)?));
+                above.insert(id_of(row.get(0)?));
             }
         }
-        Ok(over)
+        Ok(above)
     })
 }
 

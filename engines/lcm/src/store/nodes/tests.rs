@@ -66,9 +66,9 @@ fn messages_of_a_node_are_found_from_both_ends_whatever_lies_between_them() {
     for at in 0..400 {
         let key = Key::new(session, at);
         let ids = (1..).map(NodeId);
-        let above = ids.zip(&leaves).filter(|(_, leaf)| leaf.contains(&key));
-        let expected: HashSet<NodeId> = above.map(|(id, _)| id).collect();
-        assert_eq!(over(&store, &[key]).unwrap(), expected, "{at}");
+        let over = ids.zip(&leaves).filter(|(_, leaf)| leaf.contains(&key));
+        let expected: HashSet<NodeId> = over.map(|(id, _)| id).collect();
+        assert_eq!(above(&store, &[key]).unwrap(), expected, "{at}");
     }
 }
 
