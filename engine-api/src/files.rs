@@ -6,12 +6,12 @@
 //! [`make_private_folder`] to create, and [`make_private`] to repair.
 //!
 //! Permissions are only set on Unix. On other systems the functions create files and folders with
-//! the system's defaults. [`immutable_uri`] is a helper for reading SQLite files that nobody
-//! changes.
+//! the system's defaults. [`immutable_uri`], [`sqlite_file`] and [`has_sqlite_log`] help to read SQLite
+//! databases.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Returns the URI with which SQLite opens a file that nobody changes. SQLite then takes no locks
 /// and creates no log next to the file, so the file can be on a read-only disk. Special characters
@@ -27,6 +27,20 @@ pub fn immutable_uri(path: &Path) -> String {
         }
     }
     uri + "?immutable=1"
+}
+
+/// Returns the path of a file that SQLite keeps beside a database. Its name ends with `suffix`, which is
+/// `-wal` for the log.
+pub fn sqlite_file(database: &Path, suffix: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Returns whether a database has a log that is not empty. The database alone is then not complete, so
+/// it must not be opened with [`immutable_uri`].
+pub fn has_sqlite_log(database: &Path) -> bool {
+    std::fs::metadata(sqlite_file(database, "-wal")).is_ok_and(|log| log.len() > 0)
 }
 
 /// Returns options that create a new file with mode 0600, so that only its owner can use it. If the

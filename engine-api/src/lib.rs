@@ -62,7 +62,10 @@ pub use definition::{EngineDefinition, Owner, linked_engines};
 pub use delivery::{Cut, Delivery};
 pub use engine::{ContextEngine, EngineFactory, FactoryRequest, StandaloneEngine};
 pub use error::EngineError;
-pub use files::{immutable_uri, make_private, make_private_folder, private_file_options};
+pub use files::{
+    has_sqlite_log, immutable_uri, make_private, make_private_folder, private_file_options,
+    sqlite_file,
+};
 pub use message::{
     CLEARED_TOOL_OUTPUT, COMPACTION_NOTE, MISSING_RESULT, MessageId, MessageKind, MessageView,
     NOTICE_MARK, OwnedMessage, OwnedToolCall, RESTORE_WISH, RESTORED, SHORTENED_MARK,

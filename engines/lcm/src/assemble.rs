@@ -164,6 +164,7 @@ mod tests {
             last: MessageId(6),
             from_ms: Some(1_767_225_600_000),
             to_ms: Some(1_767_232_800_000),
+            degraded: false,
         }
     }
 

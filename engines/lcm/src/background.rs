@@ -62,7 +62,7 @@ type Span = (MessageId, MessageId);
 /// A text that the model failed at while it wrote others. It is not asked for again until the hold
 /// ends.
 #[derive(Debug)]
-struct Held {
+struct FailedText {
     failures: u32,
     since_ms: i64,
     /// The number of texts that the model had written when this one failed. If it has grown since,
@@ -76,7 +76,7 @@ struct Held {
 pub(crate) struct Background {
     making: Vec<Making<(Purpose, Draft)>>,
     last_call: u64,
-    held: HashMap<Span, Held>,
+    held: HashMap<Span, FailedText>,
     written: u64,
 }
 
@@ -262,27 +262,22 @@ impl Background {
     ) {
         let frontier = session.frontier();
         let tokens: u64 = (frontier.iter())
-            .map(|placed| placed.node.tokens + HEADING_TOKENS)
+            .map(|node| node.tokens + HEADING_TOKENS)
             .sum();
         if tokens + staging.tokens() <= budgets.summaries || self.making.len() >= most {
             return;
         }
-        let depths: Vec<u32> = frontier.iter().map(|placed| placed.node.depth).collect();
+        let depths: Vec<u32> = frontier.iter().map(|node| node.depth).collect();
         let Some(group) = next_group(&depths) else {
             return;
         };
         let nodes = &frontier[group];
-        let ids: Vec<NodeId> = nodes.iter().map(|placed| placed.node.id).collect();
-        if staging.condensed(&ids).is_some()
-            || self.is_held(span_of(nodes.iter().map(|p| &p.node)), session)
-        {
+        let ids: Vec<NodeId> = nodes.iter().map(|node| node.id).collect();
+        if staging.condensed(&ids).is_some() || self.is_held(span_of(nodes.iter()), session) {
             return;
         }
-        let texts: Vec<&str> = nodes
-            .iter()
-            .map(|placed| placed.node.text.as_str())
-            .collect();
-        let tokens: u64 = nodes.iter().map(|placed| placed.node.tokens).sum();
+        let texts: Vec<&str> = nodes.iter().map(|node| node.text.as_str()).collect();
+        let tokens: u64 = nodes.iter().map(|node| node.tokens).sum();
         let budget = budgets.node.min(tokens / CONDENSED_SHARE).max(LEAST_TEXT);
         let services = &session.services;
         let model = services.model();
@@ -304,9 +299,7 @@ impl Background {
             return Ok(());
         }
         let tokens = |node: &Node| node.tokens + HEADING_TOKENS;
-        let used: u64 = (session.frontier().iter())
-            .map(|placed| tokens(&placed.node))
-            .sum();
+        let used: u64 = (session.frontier().iter()).map(tokens).sum();
         let mut room = budgets.summaries.saturating_sub(used);
         let to_redo = nodes::to_redo(&session.store, session.id)?;
         let waits: HashSet<NodeId> = to_redo.iter().map(|(id, _)| *id).collect();
@@ -317,10 +310,9 @@ impl Background {
             if staging.better(*id).is_some() {
                 continue;
             }
-            let Some(placed) = nodes::node(&session.store, session.id, *id)? else {
+            let Some(node) = nodes::node(&session.store, session.id, *id)? else {
                 continue;
             };
-            let node = placed.node;
             if self.is_held((node.first, node.last), session) {
                 continue;
             }
@@ -351,7 +343,7 @@ impl Background {
                     let mut texts = Vec::new();
                     for child in children {
                         let child = nodes::node(&session.store, session.id, child)?;
-                        texts.extend(child.map(|placed| placed.node.text));
+                        texts.extend(child.map(|node| node.text));
                     }
                     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
                     let tokens: u64 = texts.iter().map(|t| services.count_tokens(t)).sum();
@@ -380,7 +372,7 @@ impl Background {
     /// now.
     fn hold(&mut self, span: Span, session: &SessionState) -> u32 {
         let failures = self.held.get(&span).map_or(0, |held| held.failures) + 1;
-        let held = Held {
+        let held = FailedText {
             failures,
             since_ms: session.services.now_ms(),
             written: self.written,
@@ -445,7 +437,7 @@ impl Background {
             }
             Purpose::Condensed(ids) => {
                 let nodes = ids.iter().filter_map(|id| session.in_frontier(*id));
-                self.hold(span_of(nodes.map(|placed| &placed.node)), session)
+                self.hold(span_of(nodes), session)
             }
             Purpose::Better(node) => self.hold((node.first, node.last), session),
         }

@@ -22,13 +22,12 @@ use contexture_engine_api::{
 };
 use contexture_summaries::{Headroom, Sizes};
 
-use crate::dag::NodeId;
 use crate::dag::outline::Outline;
+use crate::dag::{Node, NodeId};
 use crate::error::StoreError;
 use crate::session_state::SessionState;
 use crate::settings::{Budgets, HEADING_TOKENS, Settings};
 use crate::staging::Staging;
-use crate::store::nodes::Placed;
 use crate::summarise::{Trouble, Written};
 use arrange::Arranged;
 
@@ -56,7 +55,7 @@ pub(crate) enum ModelUse {
 /// A proposal that the host has neither committed nor discarded yet. If it is committed, it says
 /// how the frontier changes.
 pub(crate) struct Proposal {
-    pub(crate) frontier: Vec<Placed>,
+    pub(crate) frontier: Vec<Node>,
     pub(crate) better: Vec<(NodeId, Written)>,
     /// The new nodes, which are stored already and removed again if the proposal is discarded.
     pub(crate) added: Vec<NodeId>,
@@ -176,8 +175,8 @@ impl Compactor<'_, '_> {
 }
 
 /// Returns the approximate number of tokens of a node in the window, its heading included.
-fn cost(placed: &Placed) -> u64 {
-    placed.node.tokens + HEADING_TOKENS
+fn cost(node: &Node) -> u64 {
+    node.tokens + HEADING_TOKENS
 }
 
 fn sum(views: &[MessageView<'_>]) -> u64 {

@@ -71,9 +71,9 @@ impl Level {
 
 /// The direct sources of a node. They never change, even if the text of the node is written again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum NodeSources {
+pub(crate) enum NodeSources<M = MessageId> {
     /// The node is a leaf over these messages, in the order of the conversation.
-    Messages(Vec<MessageId>),
+    Messages(Vec<M>),
     /// The node is condensed from these nodes, in the order of the conversation.
     Nodes(Vec<NodeId>),
 }
@@ -101,4 +101,7 @@ pub(crate) struct Node {
     /// epoch. None if no message has a time.
     pub(crate) from_ms: Option<i64>,
     pub(crate) to_ms: Option<i64>,
+    /// Whether a model is to write the text again. It is false for a text that a model wrote to
+    /// replace another, whatever its level.
+    pub(crate) degraded: bool,
 }

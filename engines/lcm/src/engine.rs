@@ -130,7 +130,7 @@ impl Engine {
     /// Drops the proposal, the pending calls and the prepared summaries that depend on messages
     /// which `cut` removed or which are in `revised`. Without a cut and without revisions nothing
     /// changes.
-    fn put_aside(&mut self, cut: Option<Cut>, revised: &HashSet<MessageId>) {
+    fn discard_outdated(&mut self, cut: Option<Cut>, revised: &HashSet<MessageId>) {
         if let Some(cut) = cut {
             self.withdraw();
             self.background.forget();
@@ -287,7 +287,7 @@ impl ContextEngine for Engine {
 
     fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
         if !self.settings.redact {
-            return self.take_in(delivery);
+            return self.ingest(delivery);
         }
         let mut masked: Vec<OwnedMessage> =
             delivery.messages.iter().map(OwnedMessage::from).collect();
@@ -296,7 +296,7 @@ impl ContextEngine for Engine {
             let delivery = Delivery::new(messages)
                 .after(delivery.cut)
                 .with_revisions(delivery.revisions);
-            self.take_in(&delivery)
+            self.ingest(&delivery)
         })
     }
 
@@ -436,8 +436,8 @@ impl ContextEngine for Engine {
             "indexed": self.session.store.indexed(self.session.id).ok(),
             "frontier": {
                 "nodes": frontier.len(),
-                "messages": frontier.iter().map(|placed| placed.node.messages).sum::<u64>(),
-                "tokens": frontier.iter().map(|placed| placed.node.tokens).sum::<u64>(),
+                "messages": frontier.iter().map(|node| node.messages).sum::<u64>(),
+                "tokens": frontier.iter().map(|node| node.tokens).sum::<u64>(),
                 "compaction": self.session.compaction,
             },
             "summaries": counts.iter().map(|(depth, nodes, degraded)| json!({
@@ -533,10 +533,10 @@ impl Engine {
 
     /// Stores a delivery. If the settings ask for it, its secrets are masked already. If the store
     /// is damaged, it is built again and the delivery is repeated once.
-    fn take_in(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
+    fn ingest(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
         self.settle()?;
         let revised = delivery.revisions.iter().map(|(_, old)| *old).collect();
-        self.put_aside(delivery.cut, &revised);
+        self.discard_outdated(delivery.cut, &revised);
         let mut delivered = self.session.deliver(delivery);
         if let Err(damage @ (StoreError::Damaged(_) | StoreError::Gone(_))) = &delivered
             && self.heal(damage).is_ok()

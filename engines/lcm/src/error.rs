@@ -11,10 +11,8 @@
 
 use std::path::{Path, PathBuf};
 
-use contexture_engine_api::{EngineError, MessageId};
+use contexture_engine_api::{EngineError, MessageId, sqlite_file};
 use contexture_pattern::{PatternError, Stop};
-
-use crate::database_files::with_suffix;
 
 /// The reason why a call of the store or a search failed. A call that returns an error has left the
 /// store unchanged, so it can be repeated once the cause is removed.
@@ -198,7 +196,7 @@ impl StoreError {
 /// [`StoreError::Io`] if the system cannot read one of them. The content is not checked.
 pub(crate) fn read_through(file: &Path) -> Result<(), StoreError> {
     // SQLite leaves the log next to the database, and recent messages may be in it alone.
-    for path in [file.to_owned(), with_suffix(file, "-wal")] {
+    for path in [file.to_owned(), sqlite_file(file, "-wal")] {
         let read = std::fs::File::open(&path)
             .and_then(|mut file| std::io::copy(&mut file, &mut std::io::sink()));
         match read {

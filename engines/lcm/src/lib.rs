@@ -13,7 +13,6 @@ mod assemble;
 mod background;
 mod compact;
 mod dag;
-mod database_files;
 mod dates;
 mod engine;
 mod error;

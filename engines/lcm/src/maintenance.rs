@@ -12,7 +12,7 @@
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use contexture_engine_api::{EngineError, StoreCommand};
@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::dates::rfc3339;
 use crate::error::StoreError;
 use crate::store::nodes;
-use crate::store::{SessionId, SessionInfo, Store};
+use crate::store::{SessionId, SessionInfo, Store, lock};
 
 /// The answer to a command. Its JSON form is an object whose keys depend on the command.
 #[derive(Debug, Serialize)]
@@ -149,20 +149,14 @@ impl Progress {
     fn begin(&self, store: &Store) -> Store {
         self.tell(0, 0);
         let cancelled = Arc::new(AtomicBool::new(false));
-        *self.flag() = Arc::clone(&cancelled);
+        *lock(&self.cancelled) = Arc::clone(&cancelled);
         store.until(move || cancelled.load(Ordering::Relaxed))
     }
 
     /// Cancels the running command. If no command runs, nothing happens.
     pub(crate) fn cancel(&self) -> StoreAnswer {
-        self.flag().store(true, Ordering::Relaxed);
+        lock(&self.cancelled).store(true, Ordering::Relaxed);
         StoreAnswer::Cancel {}
-    }
-
-    fn flag(&self) -> MutexGuard<'_, Arc<AtomicBool>> {
-        self.cancelled
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tell(&self, done: u64, total: u64) {
@@ -333,9 +327,7 @@ fn show(store: &Store, session: SessionId) -> Result<StoreAnswer, EngineError> {
             .collect(),
         window: CoveredWindow {
             compaction,
-            summaries: (frontier.iter())
-                .map(|placed| placed.node.id.to_string())
-                .collect(),
+            summaries: (frontier.iter()).map(|node| node.id.to_string()).collect(),
             messages_under_summaries: covered.len(),
             messages_outside: current.count() - covered_now,
         },

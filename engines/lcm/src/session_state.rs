@@ -19,9 +19,9 @@ use contexture_engine_api::{
 use contexture_summaries::is_answer;
 
 use crate::assemble::{ShownNode, nodes_in};
-use crate::dag::{NodeId, NodeSources};
+use crate::dag::{Node, NodeId, NodeSources};
 use crate::error::StoreError;
-use crate::store::nodes::{self, FrontierMove, Placed};
+use crate::store::nodes::{self, FrontierMove};
 use crate::store::{Key, MessageRow, SessionId, Source, Store};
 use crate::summarise::Written;
 
@@ -88,7 +88,7 @@ pub(crate) struct SessionState {
     pub(crate) id: SessionId,
     pub(crate) services: Services,
     /// The nodes that replace messages in the window, in the order of the conversation.
-    frontier: Vec<Placed>,
+    frontier: Vec<Node>,
     /// The id of the compaction that made the current frontier, which is 0 if there was none.
     pub(crate) compaction: u64,
     /// Whether the rows of summaries have been compared with the artifacts. That is done at the
@@ -157,8 +157,8 @@ impl SessionState {
         let mut frontier = Vec::with_capacity(shown.len());
         for shown in shown {
             let stored = nodes::node(&self.store, self.id, shown.id)?;
-            match stored.filter(|placed| shown.is(&placed.node)) {
-                Some(placed) => frontier.push(placed),
+            match stored.filter(|node| shown.is(node)) {
+                Some(node) => frontier.push(node),
                 None => {
                     self.services.log(
                         LogLevel::Warn,
@@ -173,8 +173,8 @@ impl SessionState {
             }
         }
         let current = self.store.current_messages(self.id)?;
-        for placed in &frontier {
-            let under = nodes::messages_under(&self.store, self.id, placed.node.id)?;
+        for node in &frontier {
+            let under = nodes::messages_under(&self.store, self.id, node.id)?;
             // The messages under the node were cut off and said again since, so the summary is
             // about messages that are no longer part of the conversation.
             if !under.iter().all(|key| current.contains(*key)) {
@@ -184,12 +184,12 @@ impl SessionState {
         self.move_frontier(compaction, frontier, &[])
     }
 
-    pub(crate) fn frontier(&self) -> &[Placed] {
+    pub(crate) fn frontier(&self) -> &[Node] {
         &self.frontier
     }
 
-    pub(crate) fn in_frontier(&self, id: NodeId) -> Option<&Placed> {
-        self.frontier.iter().find(|placed| placed.node.id == id)
+    pub(crate) fn in_frontier(&self, id: NodeId) -> Option<&Node> {
+        self.frontier.iter().find(|node| node.id == id)
     }
 
     /// Returns the messages that no node of the frontier covers, in the order of the conversation.
@@ -288,13 +288,13 @@ impl SessionState {
         let (store, id) = (&self.store, self.id);
         let current = store.current_messages(id)?;
         let mut outdated = Vec::new();
-        for placed in &self.frontier {
-            let under = nodes::messages_under(store, id, placed.node.id)?;
+        for node in &self.frontier {
+            let under = nodes::messages_under(store, id, node.id)?;
             outdated.extend(under.into_iter().filter(|key| !current.contains(*key)));
         }
-        let stale = nodes::over(store, &outdated)?;
+        let stale = nodes::above(store, &outdated)?;
         if !stale.is_empty() {
-            let is_stale = |placed: &Placed| stale.contains(&placed.node.id);
+            let is_stale = |node: &Node| stale.contains(&node.id);
             let frontier = self.take_apart(self.frontier.clone(), &is_stale)?;
             self.move_frontier(self.compaction, frontier, &[])?;
         }
@@ -339,10 +339,7 @@ impl SessionState {
 
     /// Returns the frontier without the nodes that a delivery makes untrue, or None if no node is
     /// affected. Only cuts and revisions can make a node untrue.
-    fn frontier_after(
-        &mut self,
-        delivery: &Delivery<'_>,
-    ) -> Result<Option<Vec<Placed>>, StoreError> {
+    fn frontier_after(&mut self, delivery: &Delivery<'_>) -> Result<Option<Vec<Node>>, StoreError> {
         if delivery.cut.is_none() && delivery.revisions.is_empty() {
             return Ok(None);
         }
@@ -351,10 +348,9 @@ impl SessionState {
         for (_, old) in delivery.revisions {
             revised.extend(self.store.key(self.id, *old)?);
         }
-        let stale = nodes::over(&self.store, &revised)?;
-        let is_untrue = |placed: &Placed| {
-            stale.contains(&placed.node.id)
-                || delivery.cut.is_some_and(|cut| !cut.keeps(placed.node.last))
+        let stale = nodes::above(&self.store, &revised)?;
+        let is_untrue = |node: &Node| {
+            stale.contains(&node.id) || delivery.cut.is_some_and(|cut| !cut.keeps(node.last))
         };
         let changes = self.frontier.iter().any(is_untrue);
         let frontier = changes.then(|| self.take_apart(self.frontier.clone(), &is_untrue));
@@ -386,20 +382,18 @@ impl SessionState {
     /// preserved.
     pub(crate) fn take_apart(
         &self,
-        nodes: Vec<Placed>,
-        unfit: &impl Fn(&Placed) -> bool,
-    ) -> Result<Vec<Placed>, StoreError> {
+        nodes: Vec<Node>,
+        unfit: &impl Fn(&Node) -> bool,
+    ) -> Result<Vec<Node>, StoreError> {
         let mut fit = Vec::with_capacity(nodes.len());
         // The stack holds the nodes in reverse order, so that the next node is on top.
-        let mut waiting: Vec<Placed> = nodes.into_iter().rev().collect();
-        while let Some(placed) = waiting.pop() {
-            if !unfit(&placed) {
-                fit.push(placed);
+        let mut waiting: Vec<Node> = nodes.into_iter().rev().collect();
+        while let Some(node) = waiting.pop() {
+            if !unfit(&node) {
+                fit.push(node);
                 continue;
             }
-            if let NodeSources::Nodes(children) =
-                nodes::sources(&self.store, self.id, placed.node.id)?
-            {
+            if let NodeSources::Nodes(children) = nodes::sources(&self.store, self.id, node.id)? {
                 for child in children.iter().rev() {
                     waiting.extend(nodes::node(&self.store, self.id, *child)?);
                 }
@@ -414,7 +408,7 @@ impl SessionState {
     pub(crate) fn move_frontier(
         &mut self,
         compaction: u64,
-        frontier: Vec<Placed>,
+        frontier: Vec<Node>,
         better: &[(NodeId, Written)],
     ) -> Result<(), StoreError> {
         let moved = FrontierMove {
@@ -444,8 +438,7 @@ impl SessionState {
     /// Forgets what was found in messages under nodes with more than `most` tokens of them. The
     /// parents of such nodes are made from their texts.
     pub(crate) fn forget_readings(&mut self, most: u64) {
-        let nodes = self.frontier.iter().map(|placed| &placed.node);
-        let large = nodes.filter(|node| node.source_tokens > most);
+        let large = (self.frontier.iter()).filter(|node| node.source_tokens > most);
         let large: Vec<_> = large.map(|node| node.first..=node.last).collect();
         let is_read = |id| !large.iter().any(|under| under.contains(&id));
         self.readings.retain(is_read);
@@ -459,12 +452,12 @@ impl SessionState {
 
     /// Maps each node to the first message below it, for code that has to put nodes and messages in
     /// one order.
-    pub(crate) fn first_messages(nodes: &[Placed]) -> HashMap<NodeId, MessageId> {
-        let first = |placed: &Placed| (placed.node.id, placed.node.first);
+    pub(crate) fn first_messages(nodes: &[Node]) -> HashMap<NodeId, MessageId> {
+        let first = |node: &Node| (node.id, node.first);
         nodes.iter().map(first).collect()
     }
 }
 
-fn ids(nodes: &[Placed]) -> Vec<NodeId> {
-    nodes.iter().map(|placed| placed.node.id).collect()
+fn ids(nodes: &[Node]) -> Vec<NodeId> {
+    nodes.iter().map(|node| node.id).collect()
 }

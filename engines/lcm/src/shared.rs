@@ -9,14 +9,14 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use contexture_engine_api::{EngineError, LogLevel, OpenRequest, StoreCommand};
 
 use crate::error::StoreError;
 use crate::maintenance::{self, Progress, StoreAnswer};
 use crate::session_state::SessionState;
-use crate::store::{FILE_NAME, Source, Store, StoreSettings};
+use crate::store::{FILE_NAME, Source, Store, StoreSettings, lock};
 
 /// The store of a data directory and the transcripts that are open.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Shared {
     }
 
     pub(crate) fn store(&self) -> Result<Store, StoreError> {
-        let mut place = self.place();
+        let mut place = lock(&self.store);
         // If the file was removed, the open handle writes to a file that nobody can find any more.
         // A new store is opened instead.
         if let Some(store) = place.as_ref().filter(|store| store.path().exists()) {
@@ -99,14 +99,10 @@ impl Shared {
         Ok(answer)
     }
 
-    fn place(&self) -> MutexGuard<'_, Option<Store>> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Deletes the store. It is created again at its next use, and each session is then filled from
     /// its transcript.
     pub(crate) fn remove_store(&self) {
-        *self.place() = None;
+        *lock(&self.store) = None;
         Store::remove_from(&self.directory);
     }
 
@@ -132,7 +128,7 @@ impl Shared {
     /// Lends a transcript to commands until the returned guard is dropped.
     pub(crate) fn lend(self: &Arc<Self>, source: Source) -> SourceGuard {
         let number = self.opened.fetch_add(1, Ordering::Relaxed);
-        self.sources().insert(number, source);
+        lock(&self.open).insert(number, source);
         SourceGuard(Arc::clone(self), number)
     }
 
@@ -140,13 +136,9 @@ impl Shared {
     /// its own. If not, it is that of another open session, which may be allowed to read it. None
     /// if no session is open.
     pub(crate) fn source_of(&self, session: &str) -> Option<Source> {
-        let open = self.sources();
+        let open = lock(&self.open);
         let own = open.values().find(|source| source.is_of(session));
         own.or_else(|| open.values().next()).cloned()
-    }
-
-    fn sources(&self) -> MutexGuard<'_, BTreeMap<u64, Source>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -156,6 +148,6 @@ pub(crate) struct SourceGuard(Arc<Shared>, u64);
 
 impl Drop for SourceGuard {
     fn drop(&mut self) {
-        self.0.sources().remove(&self.1);
+        lock(&self.0.open).remove(&self.1);
     }
 }

@@ -39,10 +39,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use contexture_engine_api::{MessageId, OwnedMessage};
+use contexture_engine_api::{MessageId, OwnedMessage, sqlite_file};
 use rusqlite::{Connection, OptionalExtension, Transaction};
 
-use crate::database_files::remove_database;
 use crate::error::StoreError;
 use contexture_embed::Embedder;
 use database::Cancelled;
@@ -59,9 +58,9 @@ pub use sessions::SessionInfo;
 pub use source::Source;
 
 pub(crate) use body::MessageBody;
-pub(crate) use database::{Database, query_all};
+pub(crate) use database::{Database, lock, query_all};
 pub(crate) use payload::PREVIEW_CHARS;
-pub(crate) use read::{Bodies, for_each_body, latest_time, names_in, row_in, rows_in};
+pub(crate) use read::{Bodies, for_each_body, latest_time, names_in, row_in};
 pub(crate) use sessions::info_in;
 pub(crate) use source::redact;
 pub(crate) use summaries::{
@@ -213,7 +212,7 @@ impl Store {
         let background = settings.background_index;
         let path = directory.join(FILE_NAME);
         let open = || {
-            create::make_where_none_is(&path)?;
+            create::create_if_missing(&path)?;
             Database::open(&path, settings.clone())
         };
         let opened = match open().map_err(|error| error.at(&path)) {
@@ -376,6 +375,14 @@ impl Store {
 
     pub(crate) fn database(&self) -> &Database {
         &self.handle.database
+    }
+}
+
+/// Deletes a database with its log files. Failures are ignored, because creating the new file
+/// reports them.
+fn remove_database(path: &Path) {
+    for suffix in ["", "-wal", "-shm", "-journal"] {
+        let _ = std::fs::remove_file(sqlite_file(path, suffix));
     }
 }
 

@@ -175,14 +175,18 @@ fn invalid(what: impl Into<String>) -> EngineError {
     EngineError::InvalidInput(what.into())
 }
 
-/// Reads the cursor of a tool whose cursors are plain numbers.
-fn page_start<T: FromStr>(cursor: &str, tool: &str) -> Result<T, EngineError> {
-    cursor.parse().map_err(|_| {
-        invalid(format!(
-            "`{}` is not a cursor of {tool}; pass `next_cursor` of the previous page",
-            printable(cursor, SHOWN)
-        ))
-    })
+/// Reads the cursor of a tool whose cursors are plain numbers. Returns None for the first page, which
+/// has no cursor.
+fn page_start<T: FromStr>(cursor: Option<&str>, tool: &str) -> Result<Option<T>, EngineError> {
+    let number = |cursor: &str| {
+        cursor.parse().map_err(|_| {
+            invalid(format!(
+                "`{}` is not a cursor of {tool}; pass `next_cursor` of the previous page",
+                printable(cursor, SHOWN)
+            ))
+        })
+    };
+    cursor.map(number).transpose()
 }
 
 /// What an id names. Ids of different kinds have different letters, so that one argument can take

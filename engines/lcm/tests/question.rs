@@ -206,18 +206,6 @@ fn said_by_role(said: &[(&str, &str)]) -> Vec<Message> {
         .collect()
 }
 
-#[test]
-fn a_role_may_be_the_speakers_name() {
-    let said = [
-        ("Ben", "I bought a blue bike, and then a second bike"),
-        ("Ana", "Nice! I bought one too, a bike with three wheels"),
-    ];
-    for (name, expected) in [("Ana", 1), ("Ben", 0)] {
-        let found = Ours::new(&said_by_role(&said)).first(&format!("Which bike did {name} buy?"));
-        assert_eq!(found.first(), Some(&expected), "{name}");
-    }
-}
-
 /// The messages that a question finds in a chat of named people.
 fn found_in(said: &[(&str, &str)], question: &str) -> Vec<u64> {
     let messages: Vec<Message> = said

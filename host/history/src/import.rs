@@ -14,7 +14,9 @@ use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use contexture_engine_api::{immutable_uri, make_private_folder, private_file_options};
+use contexture_engine_api::{
+    has_sqlite_log, immutable_uri, make_private_folder, private_file_options,
+};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::FILE_NAME;
@@ -694,11 +696,8 @@ fn session_of(path: &Path) -> String {
 /// Opens the database of an agent without changing anything. If no process has it open, SQLite is
 /// told that nobody changes it, because it would create files beside it otherwise.
 fn open_database(path: &Path) -> rusqlite::Result<Connection> {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    let has_log = std::fs::metadata(log).is_ok_and(|log| log.len() > 0);
     let read_only = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let db = match has_log {
+    let db = match has_sqlite_log(path) {
         true => Connection::open_with_flags(path, read_only)?,
         false => Connection::open_with_flags(
             immutable_uri(path),

@@ -14,6 +14,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use contexture_engine_api::sqlite_file;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// How a log looks on the disk. As long as it is equal, the log is not read again. Stamps are only
@@ -61,9 +62,7 @@ impl Stamp {
         }
         // If an agent has its database open, its changes go to the log beside it. The database
         // itself may look the same for hours.
-        let mut log = path.as_os_str().to_owned();
-        log.push("-wal");
-        match std::fs::metadata(log) {
+        match std::fs::metadata(sqlite_file(path, "-wal")) {
             Ok(log) => Ok(stamp.and(Self::of_file(&log))),
             Err(_) => Ok(stamp),
         }

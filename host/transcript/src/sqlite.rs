@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use contexture_base::private::narrow;
 use contexture_base::{lock, now_ms};
-use contexture_engine_api::make_private_folder;
+use contexture_engine_api::{has_sqlite_log, immutable_uri, make_private_folder};
 use contexture_formats::prompt_cache::Pauses;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
@@ -692,13 +692,11 @@ fn read_only(path: &Path) -> rusqlite::Result<(Connection, i64)> {
         let found = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         Ok((connection, found))
     };
-    let log = path.with_file_name(format!("{FILE}-wal"));
-    let has_log = std::fs::metadata(log).is_ok_and(|log| log.len() > 0);
     match Connection::open_with_flags(path, flags).and_then(read) {
         // If SQLite may not create the index of its log, it reads only a file that is declared
         // immutable. It then ignores the log, so this is correct only if there is no log.
-        Err(_) if !has_log => {
-            let uri = contexture_engine_api::immutable_uri(path);
+        Err(_) if !has_sqlite_log(path) => {
+            let uri = immutable_uri(path);
             Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI).and_then(read)
         }
         read => read,

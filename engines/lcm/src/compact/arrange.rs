@@ -13,13 +13,12 @@ use std::collections::{HashMap, HashSet};
 use contexture_engine_api::Replacement;
 
 use super::{Compactor, ModelUse, PREAMBLE_TOKENS, cost};
-use crate::dag::NodeId;
 use crate::dag::outline::{Outline, Protection, Split};
 use crate::dag::plan::{PlanStep, RunPart, Spot, layout};
+use crate::dag::{Node, NodeId};
 use crate::error::StoreError;
 use crate::session_state::SessionState;
 use crate::settings::{HEADING_TOKENS, LEAF_SHARE};
-use crate::store::nodes::Placed;
 
 /// The result of trying to divide a window, which may also be to wait.
 pub(super) enum Arranged {
@@ -32,7 +31,7 @@ pub(super) enum Arranged {
 /// the session's, because nodes across the border of what stays are replaced by their children.
 pub(super) struct Arrangement {
     pub(super) steps: Vec<PlanStep>,
-    pub(super) frontier: Vec<Placed>,
+    pub(super) frontier: Vec<Node>,
     pub(super) took_apart: bool,
     /// Whether the window shows messages that a node of the frontier covers. Such messages leave
     /// the window, so the compaction does something even without new summaries.
@@ -164,15 +163,13 @@ impl Compactor<'_, '_> {
             }
             took_apart = true;
             let mut parts = Vec::with_capacity(frontier.len());
-            for placed in frontier {
-                if !unfit.contains(&placed.node.id) {
-                    parts.push(placed);
+            for node in frontier {
+                if !unfit.contains(&node.id) {
+                    parts.push(node);
                     continue;
                 }
-                let id = placed.node.id;
-                let children = self
-                    .session
-                    .take_apart(vec![placed], &|placed| placed.node.id == id)?;
+                let id = node.id;
+                let children = self.session.take_apart(vec![node], &|node| node.id == id)?;
                 self.respot(&mut spots, id, &children)?;
                 parts.extend(children);
             }
@@ -220,8 +217,8 @@ impl Compactor<'_, '_> {
                     for part in &run.parts {
                         match part {
                             RunPart::Node(id) => {
-                                let placed = arrangement.frontier.iter().find(|p| p.node.id == *id);
-                                nodes += placed.map_or(0, cost);
+                                let node = arrangement.frontier.iter().find(|node| node.id == *id);
+                                nodes += node.map_or(0, cost);
                             }
                             RunPart::Span(units) => {
                                 new += units.iter().map(|unit| unit.tokens).sum::<u64>()
@@ -268,7 +265,7 @@ impl Compactor<'_, '_> {
     /// worth a new prefix, since the prompt cache would be lost.
     pub(super) fn can_condense(&self, arrangement: &Arrangement) -> bool {
         let total: u64 = arrangement.frontier.iter().map(cost).sum();
-        let has_better = |placed: &Placed| self.staging.better(placed.node.id).is_some();
+        let has_better = |node: &Node| self.staging.better(node.id).is_some();
         (self.order.force && arrangement.frontier.iter().any(has_better))
             || (total > self.budgets.summaries && arrangement.frontier.len() > 1)
     }

@@ -17,13 +17,13 @@ use contexture_engine_api::{
 use contexture_summaries::{Headroom, NO_MODEL, framing_tokens, rule_section, rules_left_out};
 
 use super::arrange::Arrangement;
-use super::write::{Made, SummaryWriter};
+use super::write::{DraftNode, SummaryWriter};
 use super::{Compacted, Compactor, Proposal, pieces};
 use crate::assemble::nodes_in;
 use crate::dag::plan::PlanStep;
 use crate::dag::{Level, Node, NodeId};
 use crate::error::StoreError;
-use crate::store::nodes::{self, NewNode, Placed};
+use crate::store::nodes::{self, NewNode};
 use crate::summarise::Trouble;
 
 /// The rules that the window shows, of all nodes in it. A rule is shown in the block with the first
@@ -119,15 +119,18 @@ impl Compactor<'_, '_> {
             entries = self.entries(arrangement, &writer.runs);
         }
         let made = writer.runs.iter().flatten();
-        let frontier: Vec<Placed> = made.map(|made| made.placed.clone()).collect();
+        let frontier: Vec<Node> = made.map(|made| made.node.clone()).collect();
         let extracted = new
             .iter()
             .filter(|new| new.node.level == Level::Deterministic)
             .count();
         let degraded = self.model_wanted() && extracted > 0;
         let mut notes = self.notes(&new, extracted, arrangement, after, writer.trouble.as_ref());
-        let all = frontier.iter().map(|placed| &placed.node);
-        let rules = ShownRules::of(all, self.budgets.summaries, &self.session.services);
+        let rules = ShownRules::of(
+            frontier.iter(),
+            self.budgets.summaries,
+            &self.session.services,
+        );
         notes.extend(rules_left_out(&rules.section));
         let proposal = Proposal {
             frontier,
@@ -156,16 +159,16 @@ impl Compactor<'_, '_> {
 
     /// Makes the entries of the new window: kept and shortened messages, and the summaries of each
     /// run. `runs` holds the nodes of the runs in the order of the steps.
-    fn entries(&self, arrangement: &Arrangement, runs: &[Vec<Made>]) -> Vec<Entry> {
+    fn entries(&self, arrangement: &Arrangement, runs: &[Vec<DraftNode>]) -> Vec<Entry> {
         let replaced: HashMap<usize, &Replacement> = arrangement
             .replaced
             .iter()
             .map(|(at, short)| (*at, short))
             .collect();
         let nodes: HashMap<NodeId, &Node> = (arrangement.frontier.iter())
-            .map(|placed| (placed.node.id, &placed.node))
+            .map(|node| (node.id, node))
             .collect();
-        let all = runs.iter().flatten().map(|made| &made.placed.node);
+        let all = runs.iter().flatten().map(|made| &made.node);
         let rules = ShownRules::of(all, self.budgets.summaries, &self.session.services);
         let rules_of = |nodes: &[&Node]| rules.of_block(nodes);
         let covered = |view: &MessageView<'_>| {
@@ -194,7 +197,7 @@ impl Compactor<'_, '_> {
                         .next()
                         .into_iter()
                         .flatten()
-                        .map(|made| &made.placed.node)
+                        .map(|made| &made.node)
                         .collect();
                     let views = &self.views[run.places.clone()];
                     entries.extend(pieces::entries(views, &nodes, &rules_of, covered));

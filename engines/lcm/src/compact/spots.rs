@@ -11,11 +11,11 @@ use contexture_engine_api::{MessageId, MessageKind, MessageView};
 
 use super::Compactor;
 use crate::assemble::{ShownNode, nodes_in};
-use crate::dag::NodeId;
 use crate::dag::plan::{Spot, Stray, StrayPart};
+use crate::dag::{Node, NodeId};
 use crate::error::StoreError;
 use crate::store::Key;
-use crate::store::nodes::{self, Placed};
+use crate::store::nodes;
 
 impl Compactor<'_, '_> {
     /// Returns what each position of the window shows.
@@ -35,8 +35,8 @@ impl Compactor<'_, '_> {
             if view.kind() == MessageKind::Summary {
                 let shown = nodes_in(view.text());
                 let in_frontier = |shown: &ShownNode<'_>| {
-                    let placed = self.session.in_frontier(shown.id);
-                    placed.is_some_and(|placed| shown.is(&placed.node))
+                    let node = self.session.in_frontier(shown.id);
+                    node.is_some_and(|node| shown.is(node))
                 };
                 spots.push(match !shown.is_empty() && shown.iter().all(in_frontier) {
                     true => Spot::Ours(shown.iter().map(|shown| shown.id).collect()),
@@ -83,11 +83,11 @@ impl Compactor<'_, '_> {
         &self,
         spots: &mut [Spot],
         node: NodeId,
-        children: &[Placed],
+        children: &[Node],
     ) -> Result<(), StoreError> {
         let mut owner: HashMap<Key, NodeId> = HashMap::new();
         for child in children {
-            let id = child.node.id;
+            let id = child.id;
             let keys = nodes::messages_under(&self.session.store, self.session.id, id)?;
             owner.extend(keys.into_iter().map(|key| (key, id)));
         }
@@ -106,7 +106,7 @@ impl Compactor<'_, '_> {
     pub(super) fn strays(
         &self,
         spots: &[Spot],
-        frontier: &[Placed],
+        frontier: &[Node],
     ) -> Result<Vec<Stray>, StoreError> {
         let mut shown: HashSet<NodeId> = HashSet::new();
         for spot in spots {
@@ -121,10 +121,10 @@ impl Compactor<'_, '_> {
         let in_window: HashSet<MessageId> = self.views.iter().map(MessageView::id).collect();
         let hidden = frontier
             .iter()
-            .filter(|placed| !shown.contains(&placed.node.id))
-            .map(|placed| Stray {
-                first: placed.node.first,
-                part: StrayPart::Node(placed.node.id),
+            .filter(|node| !shown.contains(&node.id))
+            .map(|node| Stray {
+                first: node.first,
+                part: StrayPart::Node(node.id),
             });
         let unseen = self
             .session

@@ -18,11 +18,11 @@ use super::arrange::Arrangement;
 use super::{Compactor, ModelUse, PREAMBLE_TOKENS, cost, sum};
 use crate::dag::condense::{GOOD_GROUP, next_group};
 use crate::dag::plan::{PlanStep, Run, RunPart, leaves};
-use crate::dag::{Level, Node, NodeId};
+use crate::dag::{Level, Node, NodeId, NodeSources};
 use crate::error::StoreError;
 use crate::settings::{CONDENSED_SHARE, HEADING_TOKENS, LEAF_SHARE, LEAST_TEXT};
 use crate::store::Key;
-use crate::store::nodes::{self, NewNode, Over, Placed};
+use crate::store::nodes::{self, NewNode};
 use crate::summarise::{Job, Trouble, Written, tokens_of, write_all};
 use crate::transcript::plain;
 
@@ -39,17 +39,17 @@ const NEAR: usize = 8;
 const MUCH_TOO_LONG: u64 = 2;
 
 /// A node of the new frontier while it is under construction.
-pub(super) struct Made {
-    pub(super) placed: Placed,
+pub(super) struct DraftNode {
+    pub(super) node: Node,
     /// What the store needs to know about the node. None if it is stored already.
     new: Option<NewNode>,
 }
 
 /// One element of a run before its leaves are written: a node that exists, or a leaf that does not.
-enum Planned {
-    There(Placed),
+enum PlannedNode {
+    Existing(Node),
     /// The leaf over these messages, in the order of the conversation.
-    New(Vec<MessageId>),
+    NewLeaf(Vec<MessageId>),
 }
 
 /// The nodes of one compaction while they are written. Create one, call `write`, and then take the
@@ -64,7 +64,7 @@ pub(super) struct SummaryWriter<'c, 'a, 'm> {
     /// The number of the next new node. The store may assign higher ones in the end.
     next: NodeId,
     /// The nodes of each run of the arrangement, in the order of the conversation.
-    pub(super) runs: Vec<Vec<Made>>,
+    pub(super) runs: Vec<Vec<DraftNode>>,
     /// New nodes that are already under another new node. They are not in the window but have to be
     /// stored.
     retired: Vec<NewNode>,
@@ -100,52 +100,52 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             PlanStep::Run(run) => Some(run),
             PlanStep::Keep(_) => None,
         });
-        let plans: Vec<Vec<Planned>> = runs.map(|run| self.plan(arrangement, run)).collect();
+        let plans: Vec<Vec<PlannedNode>> = runs.map(|run| self.plan(arrangement, run)).collect();
         let all = || plans.iter().flatten();
         let standing: u64 = all()
             .filter_map(|planned| match planned {
-                Planned::There(placed) => Some(cost(placed)),
-                Planned::New(_) => None,
+                PlannedNode::Existing(node) => Some(cost(node)),
+                PlannedNode::NewLeaf(_) => None,
             })
             .sum();
         let spans: Vec<&[MessageId]> = all()
             .filter_map(|planned| match planned {
-                Planned::New(ids) => Some(ids.as_slice()),
-                Planned::There(_) => None,
+                PlannedNode::NewLeaf(ids) => Some(ids.as_slice()),
+                PlannedNode::Existing(_) => None,
             })
             .collect();
         let mut leaves = self.leaves(&spans, standing)?.into_iter();
         self.covered = spans.concat();
         for plan in plans {
             let run = plan.into_iter().filter_map(|planned| match planned {
-                Planned::There(placed) => Some(Made { placed, new: None }),
-                Planned::New(_) => leaves.next(),
+                PlannedNode::Existing(node) => Some(DraftNode { node, new: None }),
+                PlannedNode::NewLeaf(_) => leaves.next(),
             });
             self.runs.push(run.collect());
         }
         self.condense()
     }
 
-    fn plan(&mut self, arrangement: &Arrangement, run: &Run) -> Vec<Planned> {
+    fn plan(&mut self, arrangement: &Arrangement, run: &Run) -> Vec<PlannedNode> {
         let staging = self.compactor.staging;
         let mut plan = Vec::new();
         for part in &run.parts {
             match part {
                 RunPart::Node(id) => {
-                    let there = arrangement.frontier.iter().find(|p| p.node.id == *id);
-                    let Some(mut placed) = there.cloned() else {
+                    let there = arrangement.frontier.iter().find(|node| node.id == *id);
+                    let Some(mut node) = there.cloned() else {
                         continue;
                     };
                     if let Some(written) = staging.better(*id) {
-                        rewrite(&mut placed, written);
+                        rewrite(&mut node, written);
                         self.better.push((*id, written.clone()));
                     }
-                    plan.push(Planned::There(placed));
+                    plan.push(PlannedNode::Existing(node));
                 }
                 RunPart::Span(units) => {
                     let span = self.compactor.budgets.leaf_span;
                     let leaves = leaves(units, span, |first| staging.ids(first));
-                    plan.extend(leaves.into_iter().map(Planned::New));
+                    plan.extend(leaves.into_iter().map(PlannedNode::NewLeaf));
                 }
             }
         }
@@ -155,7 +155,11 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     /// Makes a leaf over each span. `standing` is the number of tokens that the other nodes take.
     /// The leaves share what is left of the budget by what each needs, and none repeats what stands
     /// after it.
-    fn leaves(&mut self, spans: &[&[MessageId]], standing: u64) -> Result<Vec<Made>, StoreError> {
+    fn leaves(
+        &mut self,
+        spans: &[&[MessageId]],
+        standing: u64,
+    ) -> Result<Vec<DraftNode>, StoreError> {
         let room = self.summaries.saturating_sub(standing + PREAMBLE_TOKENS);
         let each = (room / (spans.len() as u64).max(1)).saturating_sub(HEADING_TOKENS);
         // If few leaves share the budget, each may be longer than a node usually is.
@@ -186,7 +190,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         let leaves = leaves.filter_map(|((node, written), span)| {
             let written = written.or_else(|| texts.next())?;
             let keys = span.into_iter().map(|(key, _)| key);
-            Some(made(node, written, Over::Messages(keys.collect())))
+            Some(made(node, written, NodeSources::Messages(keys.collect())))
         });
         Ok(leaves.collect())
     }
@@ -323,7 +327,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             let Some((at, group)) = self.prepared_group().or_else(|| self.next_group()) else {
                 return self.shrink(MUCH_TOO_LONG);
             };
-            let children: Vec<Made> = self.runs[at].drain(group.clone()).collect();
+            let children: Vec<DraftNode> = self.runs[at].drain(group.clone()).collect();
             let parent = self.condensed(&children)?;
             self.runs[at].insert(group.start, parent);
             self.retire(children);
@@ -336,10 +340,8 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         let mut groups = self.compactor.staging.condensed_groups();
         groups.find_map(|ids| {
             self.runs.iter().enumerate().find_map(|(at, run)| {
-                let same = |made: &[Made]| {
-                    made.iter()
-                        .map(|made| made.placed.node.id)
-                        .eq(ids.iter().copied())
+                let same = |made: &[DraftNode]| {
+                    made.iter().map(|made| made.node.id).eq(ids.iter().copied())
                 };
                 let start = run.windows(ids.len()).position(same)?;
                 Some((at, start..start + ids.len()))
@@ -353,7 +355,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         let (at, run) = (self.runs.iter().enumerate())
             .filter(|(_, run)| run.len() > 1)
             .max_by_key(|(_, run)| total(run))?;
-        let depths: Vec<u32> = run.iter().map(|made| made.placed.node.depth).collect();
+        let depths: Vec<u32> = run.iter().map(|made| made.node.depth).collect();
         let mut group = next_group(&depths)?;
         // The fewest nodes are condensed that make enough room at half their size. With a model the
         // group stays as the background prepares it.
@@ -389,7 +391,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             .saturating_sub(HEADING_TOKENS)
             .max(LEAST_TEXT);
         for at in 0..self.runs.len() {
-            let too_long = |made: &Made| made.placed.node.tokens > each * slack;
+            let too_long = |made: &DraftNode| made.node.tokens > each * slack;
             if self.runs[at].len() == 1 && self.runs[at].iter().all(too_long) {
                 // The long node becomes the child of the new one, so that its text can still be
                 // expanded.
@@ -406,12 +408,12 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
 
     /// Makes the parent of these nodes. Its text is the prepared one if there is one, or else is
     /// written now.
-    fn condensed(&mut self, children: &[Made]) -> Result<Made, StoreError> {
-        let ids: Vec<NodeId> = children.iter().map(|made| made.placed.node.id).collect();
+    fn condensed(&mut self, children: &[DraftNode]) -> Result<DraftNode, StoreError> {
+        let ids: Vec<NodeId> = children.iter().map(|made| made.node.id).collect();
         let written = match self.compactor.staging.condensed(&ids) {
             Some(written) => written.clone(),
             None => {
-                let tokens: u64 = children.iter().map(|made| made.placed.node.tokens).sum();
+                let tokens: u64 = children.iter().map(|made| made.node.tokens).sum();
                 let usual = self.compactor.budgets.node.min(tokens / CONDENSED_SHARE);
                 // An extract takes half of what the others leave, unless the model will replace it. The
                 // next leaf takes the other half, and what stands before it is read from the
@@ -435,13 +437,13 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     /// messages are more than a window holds.
     fn job(
         &self,
-        children: &[Made],
+        children: &[DraftNode],
         budget: u64,
         model: Option<&ModelInfo>,
     ) -> Result<Job, StoreError> {
         let Compactor { session, focus, .. } = *self.compactor;
         let (services, budget) = (&session.services, budget.max(LEAST_TEXT));
-        let nodes = || children.iter().map(|made| &made.placed.node);
+        let nodes = || children.iter().map(|made| &made.node);
         let by_model = nodes().any(|node| matches!(node.level, Level::Normal | Level::Aggressive));
         let below: u64 = nodes().map(|node| node.source_tokens).sum();
         let is_final = !self.compactor.model_wanted();
@@ -461,18 +463,19 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     }
 
     /// Returns the keys of the messages under these nodes, some of which may not be stored yet.
-    fn keys_under(&self, nodes: &[Made]) -> Result<Vec<Key>, StoreError> {
+    fn keys_under(&self, nodes: &[DraftNode]) -> Result<Vec<Key>, StoreError> {
         let session = self.compactor.session;
-        let new: HashMap<NodeId, &Over> = (nodes.iter().filter_map(|made| made.new.as_ref()))
-            .chain(&self.retired)
-            .map(|new| (new.node.id, &new.over))
-            .collect();
-        let mut waiting: Vec<NodeId> = nodes.iter().map(|made| made.placed.node.id).collect();
+        let new: HashMap<NodeId, &NodeSources<Key>> =
+            (nodes.iter().filter_map(|made| made.new.as_ref()))
+                .chain(&self.retired)
+                .map(|new| (new.node.id, &new.sources))
+                .collect();
+        let mut waiting: Vec<NodeId> = nodes.iter().map(|made| made.node.id).collect();
         let mut keys = Vec::new();
         while let Some(id) = waiting.pop() {
             match new.get(&id) {
-                Some(Over::Messages(messages)) => keys.extend(messages),
-                Some(Over::Nodes(children)) => waiting.extend(children),
+                Some(NodeSources::Messages(messages)) => keys.extend(messages),
+                Some(NodeSources::Nodes(children)) => waiting.extend(children),
                 None => keys.extend(nodes::messages_under(&session.store, session.id, id)?),
             }
         }
@@ -482,19 +485,19 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     }
 
     /// Returns what stands after these nodes: later nodes, and the messages that stay.
-    fn after(&self, nodes: &[Made]) -> TextsBeside {
-        let last = nodes.iter().map(|made| made.placed.node.last).max();
+    fn after(&self, nodes: &[DraftNode]) -> TextsBeside {
+        let last = nodes.iter().map(|made| made.node.last).max();
         let mut after = self.kept.clone();
         for made in self.runs.iter().flatten() {
-            if Some(made.placed.node.first) > last {
-                after.add(&made.placed.node.text);
+            if Some(made.node.first) > last {
+                after.add(&made.node.text);
             }
         }
         after
     }
 
-    fn parent(&mut self, children: &[Made], written: Written) -> Made {
-        let of = || children.iter().map(|made| &made.placed.node);
+    fn parent(&mut self, children: &[DraftNode], written: Written) -> DraftNode {
+        let of = || children.iter().map(|made| &made.node);
         let node = Node {
             id: self.next_id(),
             depth: of().map(|node| node.depth).max().unwrap_or(0) + 1,
@@ -507,9 +510,10 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             last: of().map(|node| node.last).max().unwrap_or(MessageId(0)),
             from_ms: of().filter_map(|node| node.from_ms).min(),
             to_ms: of().filter_map(|node| node.to_ms).max(),
+            degraded: false,
         };
         let ids = of().map(|node| node.id).collect();
-        made(node, written, Over::Nodes(ids))
+        made(node, written, NodeSources::Nodes(ids))
     }
 
     fn next_id(&mut self) -> NodeId {
@@ -520,7 +524,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
 
     /// Remembers the new ones among nodes that got a parent. They leave the window, but their
     /// parent needs them in the store.
-    fn retire(&mut self, children: Vec<Made>) {
+    fn retire(&mut self, children: Vec<DraftNode>) {
         self.retired
             .extend(children.into_iter().filter_map(|made| made.new));
     }
@@ -539,9 +543,9 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     /// Adds `higher` to the numbers of the new nodes, which begin at `first`. It is needed if the
     /// store has assigned other numbers than expected.
     pub(super) fn renumber(&mut self, first: NodeId, higher: i64) {
-        let placed = self.runs.iter_mut().flatten().map(|made| &mut made.placed);
-        for placed in placed.filter(|placed| placed.node.id >= first) {
-            placed.node.id.0 += higher;
+        let nodes = self.runs.iter_mut().flatten().map(|made| &mut made.node);
+        for node in nodes.filter(|node| node.id >= first) {
+            node.id.0 += higher;
         }
     }
 }
@@ -604,30 +608,32 @@ fn leaf(id: NodeId, ids: &[MessageId], views: &[MessageView<'_>]) -> Node {
         last: ids.iter().max().copied().unwrap_or(MessageId(0)),
         from_ms: times().min(),
         to_ms: times().max(),
+        degraded: false,
     }
 }
 
-fn total(run: &[Made]) -> u64 {
-    run.iter().map(|made| cost(&made.placed)).sum()
+fn total(run: &[DraftNode]) -> u64 {
+    run.iter().map(|made| cost(&made.node)).sum()
 }
 
-fn made(mut node: Node, written: Written, over: Over) -> Made {
+fn made(mut node: Node, written: Written, sources: NodeSources<Key>) -> DraftNode {
+    node.degraded = written.level.is_lower();
     (node.level, node.tokens, node.text) = (written.level, written.tokens, written.text);
-    Made {
-        placed: Placed::new(node.clone()),
+    DraftNode {
+        node: node.clone(),
         new: Some(NewNode {
             node,
-            over,
+            sources,
             model: written.model,
         }),
     }
 }
 
-fn rewrite(placed: &mut Placed, written: &Written) {
-    placed.node.text.clone_from(&written.text);
-    placed.node.tokens = written.tokens;
-    placed.node.level = written.level;
-    placed.degraded = false;
+fn rewrite(node: &mut Node, written: &Written) {
+    node.text.clone_from(&written.text);
+    node.tokens = written.tokens;
+    node.level = written.level;
+    node.degraded = false;
 }
 
 #[cfg(test)]

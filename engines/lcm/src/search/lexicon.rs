@@ -122,8 +122,8 @@ impl Lexicon {
         self.kinds.get(stem).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns whether a folded word is a sign of `of`, which is `time`, `span`, `number`, `person`
-    /// or `reason`. A span is a unit of time, such as a week.
+    /// Returns whether a folded word is a sign of `of`, which is `time`, `span`, `number` or
+    /// `reason`. A span is a unit of time, such as a week.
     pub(super) fn is_sign(&self, of: &str, word: &str) -> bool {
         self.signs.get(of).is_some_and(|signs| signs.contains(word))
     }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::current_messages::key_in;
-use super::nodes::{self, NewNode, Over, add_one, frontier_in, placed, range, sources_in};
+use super::nodes::{self, NewNode, add_one, frontier_in, node_in, range, sources_in};
 use super::{SessionId, Store, query_all};
 use crate::dag::{Node, NodeId, NodeSources};
 use crate::error::StoreError;
@@ -35,7 +35,6 @@ const FRONTIER: &str = "frontier";
 struct KeptNode {
     #[serde(flatten)]
     node: Node,
-    degraded: bool,
     created_ms: i64,
     model: Option<String>,
     over_messages: Vec<MessageId>,
@@ -228,18 +227,13 @@ fn insert(
             id,
             ..kept.node.clone()
         },
-        over: match kept.over_nodes.is_empty() {
-            true => Over::Messages(messages),
-            false => Over::Nodes(kept.over_nodes.clone()),
+        sources: match kept.over_nodes.is_empty() {
+            true => NodeSources::Messages(messages),
+            false => NodeSources::Nodes(kept.over_nodes.clone()),
         },
         model: kept.model.clone(),
     };
-    add_one(transaction, session, &new, |id| id, kept.created_ms)?;
-    transaction.execute(
-        "UPDATE nodes SET degraded = ?2 WHERE id = ?1",
-        params![nodes::key(session, id), kept.degraded],
-    )?;
-    Ok(())
+    add_one(transaction, session, &new, |id| id, kept.created_ms)
 }
 
 fn kept_frontier(connection: &Connection, session: SessionId) -> Result<KeptFrontier, StoreError> {
@@ -255,7 +249,7 @@ fn kept_node(
     id: NodeId,
 ) -> Result<Option<KeptNode>, StoreError> {
     let key = nodes::key(session, id);
-    let Some(placed) = placed(connection, key)? else {
+    let Some(node) = node_in(connection, key)? else {
         return Ok(None);
     };
     let (created_ms, model) = connection
@@ -266,8 +260,7 @@ fn kept_node(
         NodeSources::Nodes(nodes) => (Vec::new(), nodes),
     };
     Ok(Some(KeptNode {
-        node: placed.node,
-        degraded: placed.degraded,
+        node,
         created_ms,
         model,
         over_messages,

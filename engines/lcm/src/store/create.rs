@@ -4,7 +4,7 @@
 //! store is still free. An empty file with the name of the store is therefore always damaged, and
 //! never one that another process is creating at this moment.
 //!
-//! [`make_where_none_is`] is the function to read first. Several processes may call it at the same
+//! [`create_if_missing`] is the function to read first. Several processes may call it at the same
 //! time. One of them succeeds in naming its file, and the others use that one. The tables are
 //! defined in the `schema` module.
 
@@ -12,12 +12,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
 use std::path::Path;
 
-use contexture_engine_api::private_file_options;
+use contexture_engine_api::{private_file_options, sqlite_file};
 use rusqlite::OpenFlags;
 
 use super::database::connect;
 use super::schema;
-use crate::database_files::with_suffix;
 use crate::error::StoreError;
 
 /// The suffix of files that are being built. A random number follows it.
@@ -28,7 +27,7 @@ const BUILDING: &str = ".new-";
 /// # Errors
 /// Returns an error if the directory cannot be written or the disk is full. The name of the store
 /// stays free then.
-pub(super) fn make_where_none_is(path: &Path) -> Result<(), StoreError> {
+pub(super) fn create_if_missing(path: &Path) -> Result<(), StoreError> {
     let made = match path.exists() {
         true => Ok(()),
         false => make(path),
@@ -45,9 +44,9 @@ fn make(path: &Path) -> Result<(), StoreError> {
     // A unique name, because an old file of this name may be a second name of the store. Using a
     // database under two names would soon damage it.
     let random = RandomState::new().hash_one(path);
-    let building = with_suffix(path, &format!("{BUILDING}{random:016x}"));
-    lay_down(&building)?;
-    let named = give_name(&building, path);
+    let building = sqlite_file(path, &format!("{BUILDING}{random:016x}"));
+    create_file(&building)?;
+    let named = publish(&building, path);
     named.map_err(|cause| StoreError::File {
         path: path.to_owned(),
         cause,
@@ -56,7 +55,7 @@ fn make(path: &Path) -> Result<(), StoreError> {
 
 /// Gives a complete file its final name if that name is free. If the file system has hard links,
 /// the old name stays as well, and the file is removed with the other leftovers.
-pub(super) fn give_name(file: &Path, name: &Path) -> std::io::Result<()> {
+pub(super) fn publish(file: &Path, name: &Path) -> std::io::Result<()> {
     std::fs::hard_link(file, name).or_else(|error| match error.kind() {
         ErrorKind::AlreadyExists => Err(error),
         // Some file systems have no hard links. There, only this check protects an existing file.
@@ -66,10 +65,10 @@ pub(super) fn give_name(file: &Path, name: &Path) -> std::io::Result<()> {
 }
 
 /// Creates an empty store in a single file and syncs it to the disk.
-pub(super) fn lay_down(path: &Path) -> Result<(), StoreError> {
+pub(super) fn create_file(path: &Path) -> Result<(), StoreError> {
     make_empty(path)?;
     let mut connection = connect(path, OpenFlags::SQLITE_OPEN_CREATE)?;
-    schema::lay_out(&mut connection)?;
+    schema::create_tables(&mut connection)?;
     // Last, because before WAL mode a commit writes to the file itself and waits for the disk.
     connection.execute_batch("PRAGMA journal_mode = WAL;")?;
     connection.close().map_err(|(_, error)| error.into())

@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use contexture_engine_api::{has_sqlite_log, immutable_uri};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Params, Row, Transaction, TransactionBehavior};
 
 use super::writer::{ConnectionGuard, WriteConnection};
 use super::{Snapshot, Source, StoreSettings, schema};
-use crate::database_files::{holds_something, with_suffix};
 use crate::error::StoreError;
 
 /// How long a write waits for other writers, in this process and in others together. It is shorter
@@ -73,7 +73,7 @@ impl Database {
         let mut connection = connect_to_read(path, immutable);
         // Without permission to create the index of the log, SQLite only reads a file that it is
         // told nobody changes. It then ignores the log, so this is safe only if the log is empty.
-        if connection.is_err() && !holds_something(&with_suffix(path, "-wal")) {
+        if connection.is_err() && !has_sqlite_log(path) {
             immutable = true;
             connection = connect_to_read(path, immutable);
         }
@@ -238,10 +238,9 @@ pub(super) fn connect(path: &Path, more: OpenFlags) -> Result<Connection, StoreE
 fn connect_to_read(path: &Path, immutable: bool) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = match immutable {
-        true => Connection::open_with_flags(
-            contexture_engine_api::immutable_uri(path),
-            flags | OpenFlags::SQLITE_OPEN_URI,
-        )?,
+        true => {
+            Connection::open_with_flags(immutable_uri(path), flags | OpenFlags::SQLITE_OPEN_URI)?
+        }
         false => Connection::open_with_flags(path, flags)?,
     };
     settle(&connection)?;
@@ -287,6 +286,7 @@ pub(crate) fn query_all<T, All: FromIterator<T>>(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks a mutex and ignores poisoning, since a panic leaves none of the guarded values half changed.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

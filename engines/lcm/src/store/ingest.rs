@@ -107,7 +107,7 @@ impl Store {
                 moved.make(transaction, session)?;
             }
             let mut cursor = IngestCursor::read(transaction, session)?;
-            cursor.mind_clock(arrival);
+            cursor.correct_clock(arrival);
             let first = cursor.next;
             let (mut known, mut restored) = (0, 0);
             for message in &prepared {
@@ -358,7 +358,7 @@ impl IngestCursor {
     /// Sets the order time back if the clock was ahead, perhaps by years, and is right again.
     /// Otherwise every later message would have a time in the future, and a search with `until`
     /// would miss it.
-    fn mind_clock(&mut self, arrival: Option<i64>) {
+    fn correct_clock(&mut self, arrival: Option<i64>) {
         if let Some(now) = arrival.filter(|now| self.order_at > now.saturating_add(DAY_MS)) {
             self.order_at = now;
         }

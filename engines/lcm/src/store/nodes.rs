@@ -36,37 +36,13 @@ const ABOVE: &str = "WITH RECURSIVE above(node) AS (
     SELECT node FROM node_messages WHERE first BETWEEN ?1 - 63 AND ?1 AND last >= ?1
     UNION SELECT c.node FROM node_children c JOIN above a ON c.child = a.node)";
 
-/// A node to be written with [`add`]: its text and counts, its sources, and the model that wrote
-/// it, if one did.
+/// A node to be written with [`add`], and the model that wrote it, if one did. Its sources must be
+/// stored before it, or come before it in the same call.
 #[derive(Debug, Clone)]
 pub(crate) struct NewNode {
     pub(crate) node: Node,
-    pub(crate) over: Over,
+    pub(crate) sources: NodeSources<Key>,
     pub(crate) model: Option<String>,
-}
-
-/// The sources of a node to be written. They must be stored before the node, or come before it in
-/// the same call.
-#[derive(Debug, Clone)]
-pub(crate) enum Over {
-    Messages(Vec<Key>),
-    Nodes(Vec<NodeId>),
-}
-
-/// A node as it is stored, with its text read and checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Placed {
-    pub(crate) node: Node,
-    pub(crate) degraded: bool,
-}
-
-impl Placed {
-    /// Creates the record of a node whose text was just written. It is degraded if a model could
-    /// write a better one.
-    pub(crate) fn new(node: Node) -> Self {
-        let degraded = node.level.is_lower();
-        Self { node, degraded }
-    }
 }
 
 pub(super) fn key(session: SessionId, node: NodeId) -> i64 {
@@ -156,7 +132,7 @@ pub(super) fn add_one(
             session.0,
             node.depth,
             node.level as i64,
-            node.level.is_lower(),
+            node.degraded,
             node.tokens as i64,
             node.messages as i64,
             node.source_tokens as i64,
@@ -170,8 +146,8 @@ pub(super) fn add_one(
             node.text.len() as i64,
             packed(&node.text)?,
         ])?;
-    match &new.over {
-        Over::Messages(messages) => {
+    match &new.sources {
+        NodeSources::Messages(messages) => {
             let mut insert = transaction.prepare_cached(
                 "INSERT INTO node_messages(node, first, last) VALUES(?1, ?2, ?3)",
             )?;
@@ -179,7 +155,7 @@ pub(super) fn add_one(
                 insert.execute([key, first, last])?;
             }
         }
-        Over::Nodes(children) => {
+        NodeSources::Nodes(children) => {
             let mut insert = transaction.prepare_cached(
                 "INSERT INTO node_children(node, position, child) VALUES(?1, ?2, ?3)",
             )?;
@@ -373,16 +349,13 @@ pub(super) fn frontier_in(
 /// Returns the nodes of the frontier, oldest first, and the id of the compaction that made it,
 /// which is 0 if there was none. A node that cannot be read is left out. Its messages then count as
 /// not covered, and the doctor reports the node.
-pub(crate) fn frontier(
-    store: &Store,
-    session: SessionId,
-) -> Result<(Vec<Placed>, u64), StoreError> {
+pub(crate) fn frontier(store: &Store, session: SessionId) -> Result<(Vec<Node>, u64), StoreError> {
     store.read(|connection| {
         let (ids, compaction) = frontier_in(connection, session)?;
         let nodes = ids
             .iter()
-            .filter_map(|id| match placed(connection, key(session, *id)) {
-                Ok(placed) => placed.map(Ok),
+            .filter_map(|id| match node_in(connection, key(session, *id)) {
+                Ok(node) => node.map(Ok),
                 // One damaged summary must not make the whole session unusable.
                 Err(StoreError::Damaged(_)) => None,
                 Err(error) => Some(Err(error)),
@@ -397,10 +370,10 @@ pub(crate) fn frontier(
 pub(crate) fn drop_unreadable(
     store: &Store,
     session: SessionId,
-    read: &[Placed],
+    read: &[Node],
 ) -> Result<usize, StoreError> {
     let mut unreadable = frontier_ids(store, session)?;
-    unreadable.retain(|id| read.iter().all(|placed| placed.node.id != *id));
+    unreadable.retain(|id| read.iter().all(|node| node.id != *id));
     if !unreadable.is_empty() {
         // Only the frontier changes. The rows of the nodes stay, so that the doctor can report
         // them.
@@ -423,11 +396,11 @@ pub(crate) fn node(
     store: &Store,
     session: SessionId,
     id: NodeId,
-) -> Result<Option<Placed>, StoreError> {
-    store.read(|connection| placed(connection, key(session, id)))
+) -> Result<Option<Node>, StoreError> {
+    store.read(|connection| node_in(connection, key(session, id)))
 }
 
-pub(super) fn placed(connection: &Connection, key: i64) -> Result<Option<Placed>, StoreError> {
+pub(super) fn node_in(connection: &Connection, key: i64) -> Result<Option<Node>, StoreError> {
     let row = connection
         .prepare_cached(
             "SELECT depth, level, degraded, tokens, messages, source_tokens, first, last, first_at, last_at,
@@ -448,20 +421,17 @@ pub(super) fn placed(connection: &Connection, key: i64) -> Result<Option<Placed>
                 last: MessageId(count(7)?),
                 from_ms: row.get(8)?,
                 to_ms: row.get(9)?,
-            };
-            let placed = Placed {
-                node,
                 degraded: row.get(2)?,
             };
             let text: (i64, Vec<u8>, Vec<u8>) = (row.get(10)?, row.get(11)?, row.get(12)?);
-            Ok((placed, text))
+            Ok((node, text))
         })
         .optional()?;
-    let Some((mut placed, (bytes, data, hash))) = row else {
+    let Some((mut node, (bytes, data, hash))) = row else {
         return Ok(None);
     };
-    placed.node.text = summary_text(&data, bytes, &hash)?;
-    Ok(Some(placed))
+    node.text = summary_text(&data, bytes, &hash)?;
+    Ok(Some(node))
 }
 
 /// Returns the direct sources of a node: its children, or its messages if it has no children.
@@ -524,18 +494,18 @@ pub(crate) fn parents(
 
 /// Returns the nodes above any of these messages, at any depth. Use it to find the summaries that
 /// an edit makes wrong.
-pub(crate) fn over(store: &Store, messages: &[Key]) -> Result<HashSet<NodeId>, StoreError> {
+pub(crate) fn above(store: &Store, messages: &[Key]) -> Result<HashSet<NodeId>, StoreError> {
     store.read(|connection| {
         let mut upwards = connection.prepare_cached(&format!("{ABOVE} SELECT node FROM above"))?;
-        let mut over = HashSet::new();
+        let mut above = HashSet::new();
         for message in messages {
             // One query per message, because the recursion cannot start from a list of parameters.
             let mut rows = upwards.query([message.0])?;
             while let Some(row) = rows.next()? {
-                over.insert(id_of(row.get(0)?));
+                above.insert(id_of(row.get(0)?));
             }
         }
-        Ok(over)
+        Ok(above)
     })
 }
 

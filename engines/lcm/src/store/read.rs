@@ -291,7 +291,7 @@ fn row_of(connection: &Connection, key: Key) -> Result<MessageRow, StoreError> {
     row_in(connection, key)?.ok_or_else(unknown)
 }
 
-pub(crate) fn rows_in(
+fn rows_in(
     connection: &Connection,
     session: SessionId,
     ordinals: &Range<u32>,

@@ -7,7 +7,7 @@
 //! So everything of a session is stored together, is read in order and can be deleted as one range.
 //!
 //! [`check_file`] reads the header of a file without SQLite, because SQLite may change a file when
-//! it opens it. [`lay_out`] creates the tables. What the columns mean is said in the SQL itself.
+//! it opens it. [`create_tables`] creates the tables. What the columns mean is said in the SQL itself.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -218,7 +218,7 @@ fn header(path: &Path) -> Result<Option<[u8; HEADER_BYTES]>, StoreError> {
 ///
 /// # Errors
 /// Returns an error if the database cannot be written.
-pub(super) fn lay_out(connection: &mut Connection) -> Result<(), StoreError> {
+pub(super) fn create_tables(connection: &mut Connection) -> Result<(), StoreError> {
     connection.execute_batch(&format!(
         "PRAGMA page_size = {PAGE_BYTES}; PRAGMA auto_vacuum = INCREMENTAL;"
     ))?;

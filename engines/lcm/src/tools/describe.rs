@@ -13,11 +13,11 @@ use super::page::{Page, is_lean, longest, within};
 use super::{
     Context, Id, invalid, max_tokens_schema, object, page_start, put_time, session_schema,
 };
-use crate::dag::{NodeId, NodeSources};
+use crate::dag::{Node, NodeId, NodeSources};
 use crate::dates::rfc3339;
 use crate::error::StoreError;
 use crate::preview::{kind_and_preview, preview};
-use crate::store::nodes::{self, Placed};
+use crate::store::nodes;
 use crate::store::{PREVIEW_CHARS, PayloadId, SessionId};
 
 /// The maximum number of parents of a summary, and of messages of a file, that are listed.
@@ -55,11 +55,8 @@ pub(super) fn run(
     let max_tokens = arguments.max_tokens;
     match Id::parse(&arguments.id)? {
         Id::Summary(id) => {
-            let first = match &arguments.cursor {
-                None => 0,
-                Some(cursor) => page_start(cursor, "lcm_describe")?,
-            };
-            summary(context, session, id, first, max_tokens)
+            let first = page_start(arguments.cursor.as_deref(), "lcm_describe")?;
+            summary(context, session, id, first.unwrap_or(0), max_tokens)
         }
         Id::Message(id) => message(context, session, id, max_tokens),
         Id::File(id) => file(context, session, id, max_tokens),
@@ -171,14 +168,13 @@ fn with_preview(
 
 /// Describes a summary in a few fields, without its text and children. `lcm_expand` shows the same
 /// fields.
-pub(super) fn summary_line(placed: &Placed) -> Value {
-    let node = &placed.node;
+pub(super) fn summary_line(node: &Node) -> Value {
     json!({
         "id": node.id.to_string(),
         "kind": "summary",
         "depth": node.depth,
         "level": node.level,
-        "to_redo": placed.degraded,
+        "to_redo": node.degraded,
         "tokens": node.tokens,
         "messages": node.messages,
         "source_tokens": node.source_tokens,
@@ -197,7 +193,7 @@ fn summary(
     max_tokens: Option<u64>,
 ) -> Result<Value, EngineError> {
     let (store, services) = (&context.session.store, &context.session.services);
-    let placed = nodes::node(store, session, id)?
+    let node = nodes::node(store, session, id)?
         .ok_or_else(|| invalid(format!("there is no summary {id} in this session")))?;
     let sources = nodes::sources(store, session, id)?;
     let children = match &sources {
@@ -211,17 +207,17 @@ fn summary(
     }
     let parents = nodes::parents(store, session, id)?;
     let (frontier, _) = nodes::frontier(store, session)?;
-    let in_window = frontier.iter().any(|placed| placed.node.id == id);
-    let text = &placed.node.text;
+    let in_window = frontier.iter().any(|node| node.id == id);
+    let text = &node.text;
     within(max_tokens, services, |room, meter| {
         let lean = is_lean(room);
         let answer = |end: usize, items: Vec<Value>, next: Option<usize>| {
             let mut described = match lean || first > 0 {
-                false => summary_line(&placed),
+                false => summary_line(&node),
                 true => json!({
                     "id": id.to_string(),
-                    "first": placed.node.first.to_string(),
-                    "last": placed.node.last.to_string(),
+                    "first": node.first.to_string(),
+                    "last": node.last.to_string(),
                 }),
             };
             if first == 0 {

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use super::page::{Page, is_lean, within};
 use super::{Context, cursor_schema, max_tokens_schema, object, page_start};
-use crate::store::Store;
 use crate::store::nodes;
+use crate::store::{IndexCheck, Key, Store};
 
 /// The maximum number of messages without a text that a finding names. The others are counted.
 const NAMED: usize = 10;
@@ -47,103 +47,128 @@ pub(super) fn run(
     context: &mut Context<'_>,
     arguments: DoctorArguments,
 ) -> Result<Value, EngineError> {
-    let first: usize = match &arguments.cursor {
-        None => 0,
-        Some(cursor) => page_start(cursor, "lcm_doctor")?,
-    };
+    let first = page_start(arguments.cursor.as_deref(), "lcm_doctor")?.unwrap_or(0);
     let services = context.session.services.clone();
     let store = &context.session.store.until(move || services.is_cancelled());
-    let id = context.session.id;
-    let (lineage, wrong_lineage) = lineage(context, store)?;
-    let check = store.check(|_, _| {})?;
-    let index = store.check_index(id)?;
-    // The check covers the whole store, but the findings must not reveal what other sessions
-    // contain.
-    let mut findings = check.problems.clone();
-    // All messages are read, so this is the slowest of the checks.
-    let unread = store.without_text(id)?;
-    if !unread.is_empty() {
-        let named: Vec<String> = unread.iter().take(NAMED).map(ToString::to_string).collect();
-        findings.push(format!(
-            "the record of the session lacks the text of {} messages ({})",
-            unread.len(),
-            named.join(", ")
-        ));
-    }
-    let mut elsewhere = 0;
-    for key in &check.damaged_summaries {
-        match key.session() == id {
-            true => findings.push(format!("summary {} is damaged", nodes::id_of(key.0))),
-            false => elsewhere += 1,
-        }
-    }
-    if elsewhere > 0 {
-        findings.push(format!(
-            "{elsewhere} summaries of other sessions are damaged"
-        ));
-    }
-    let wrong = index.wrong.iter();
-    findings.extend(wrong.map(|range| {
-        format!(
-            "the search index is wrong for {} texts, beginning with number {}",
-            range.len(),
-            range.start
-        )
-    }));
-    findings.extend(wrong_lineage);
-    let ok = findings.is_empty();
-    let stored = u64::from(store.session_info(id)?.messages);
+    let examined = Examination::of(context, store)?;
     // After the checks, so that the findings describe what was wrong before.
     let repair = match arguments.repair {
         false => None,
         // Rows that refer to missing rows are left over from an index that was damaged.
-        true if index.wrong.is_empty() && check.problems.is_empty() => {
+        true if examined.index.wrong.is_empty() && examined.file_problems == 0 => {
             Some(json!({"index_made_anew": false}))
         }
         true => Some(repair(context, store)?),
     };
-    let services = &context.session.services;
-    within(arguments.max_tokens, services, |room, meter| {
-        let lean = is_lean(room);
-        let answer = |items: Vec<Value>, next: Option<usize>| {
-            let mut answer = json!({"ok": ok});
-            if let Some(repair) = &repair {
-                answer["repair"] = repair.clone();
-            }
-            if !lean {
-                answer["file"] = json!({
-                    "problems": check.problems.len(),
-                    "messages_read": stored - unread.len() as u64,
-                    "damaged": unread.len(),
-                });
-                answer["index"] = json!({
-                    "segments": index.segments,
-                    "wrong": index.wrong.len(),
-                    "waiting": index.waiting,
-                });
-                answer["lineage"] = lineage.clone();
-            }
-            answer["findings_total"] = json!(findings.len());
-            answer["findings"] = json!(items);
-            answer["next_cursor"] = json!(next.map(|next| next.to_string()));
-            answer
-        };
-        let mut page = Page::new(room, &answer(Vec::new(), Some(findings.len())), meter);
-        let mut next = first.min(findings.len());
-        while let Some(finding) = findings.get(next) {
-            // A finding that is longer than the page is cut. Otherwise the page would stay empty
-            // and the next call would start at the same finding.
-            if !page.push(json!(finding)) {
-                if page.items.is_empty() {
-                    page.push_part(finding, 0, |end| json!(finding[..end]));
-                    next += 1;
+    let findings = &examined.findings;
+    within(
+        arguments.max_tokens,
+        &context.session.services,
+        |room, meter| {
+            let lean = is_lean(room);
+            let answer = |items: Vec<Value>, next: Option<usize>| {
+                let mut answer = json!({"ok": findings.is_empty()});
+                if let Some(repair) = &repair {
+                    answer["repair"] = repair.clone();
                 }
-                break;
+                if !lean {
+                    examined.add_counts(&mut answer);
+                }
+                answer["findings_total"] = json!(findings.len());
+                answer["findings"] = json!(items);
+                answer["next_cursor"] = json!(next.map(|next| next.to_string()));
+                answer
+            };
+            let mut page = Page::new(room, &answer(Vec::new(), Some(findings.len())), meter);
+            let mut next = first.min(findings.len());
+            while let Some(finding) = findings.get(next) {
+                // A finding that is longer than the page is cut. Otherwise the page would stay empty
+                // and the next call would start at the same finding.
+                if !page.push(json!(finding)) {
+                    if page.items.is_empty() {
+                        page.push_part(finding, 0, |end| json!(finding[..end]));
+                        next += 1;
+                    }
+                    break;
+                }
+                next += 1;
             }
-            next += 1;
+            Ok(answer(page.items, (next < findings.len()).then_some(next)))
+        },
+    )
+}
+
+/// The result of all checks: a sentence for each problem, and counts for the answer.
+struct Examination {
+    findings: Vec<String>,
+    file_problems: usize,
+    messages: u64,
+    unreadable_messages: u64,
+    index: IndexCheck,
+    lineage: Value,
+}
+
+impl Examination {
+    fn of(context: &Context<'_>, store: &Store) -> Result<Self, EngineError> {
+        let id = context.session.id;
+        let (lineage, wrong_lineage) = lineage(context, store)?;
+        let check = store.check(|_, _| {})?;
+        let index = store.check_index(id)?;
+        let file_problems = check.problems.len();
+        // The check covers the whole store, but the findings must not reveal what other sessions
+        // contain.
+        let mut findings = check.problems;
+        // All messages are read, so this is the slowest of the checks.
+        let unread = store.without_text(id)?;
+        if !unread.is_empty() {
+            let named: Vec<String> = unread.iter().take(NAMED).map(ToString::to_string).collect();
+            findings.push(format!(
+                "the record of the session lacks the text of {} messages ({})",
+                unread.len(),
+                named.join(", ")
+            ));
         }
-        Ok(answer(page.items, (next < findings.len()).then_some(next)))
-    })
+        let damaged = check.damaged_summaries;
+        let (own, others): (Vec<Key>, Vec<Key>) =
+            damaged.into_iter().partition(|key| key.session() == id);
+        let number = |key: &Key| nodes::id_of(key.0);
+        findings.extend((own.iter().map(number)).map(|node| format!("summary {node} is damaged")));
+        if !others.is_empty() {
+            let count = others.len();
+            findings.push(format!("{count} summaries of other sessions are damaged"));
+        }
+        findings.extend(index.wrong.iter().map(|range| {
+            format!(
+                "the search index is wrong for {} texts, beginning with number {}",
+                range.len(),
+                range.start
+            )
+        }));
+        findings.extend(wrong_lineage);
+        Ok(Self {
+            findings,
+            file_problems,
+            messages: store.session_info(id)?.messages.into(),
+            unreadable_messages: unread.len() as u64,
+            index,
+            lineage,
+        })
+    }
+
+    /// Adds the counts to an answer that has room for them.
+    fn add_counts(&self, answer: &mut Value) {
+        answer["file"] = json!({
+            "problems": self.file_problems,
+            "messages_read": self.messages - self.unreadable_messages,
+            "damaged": self.unreadable_messages,
+        });
+        answer["index"] = json!({
+            "segments": self.index.segments,
+            "wrong": self.index.wrong.len(),
+            "waiting": self.index.waiting,
+        });
+        answer["lineage"] = self.lineage.clone();
+    }
 }
 
 /// Rebuilds the search index of the session and checks the result. A number other than 0 in

@@ -100,7 +100,7 @@ pub(super) fn run(
             let node = nodes::node(store, session, id)?
                 .ok_or_else(|| invalid(format!("there is no summary {id} in this session")))?;
             // Below the leaves there are only messages, so a larger depth gives those.
-            if let Some(depth) = arguments.depth.filter(|depth| *depth <= node.node.depth) {
+            if let Some(depth) = arguments.depth.filter(|depth| *depth <= node.depth) {
                 let level = level_below(context, session, id, depth)?;
                 return within(
                     arguments.max_tokens,
@@ -110,10 +110,7 @@ pub(super) fn run(
                     },
                 );
             }
-            (
-                node.node.messages,
-                nodes::messages_under(store, session, id)?,
-            )
+            (node.messages, nodes::messages_under(store, session, id)?)
         }
         Id::Message(id) => {
             let key = store
@@ -272,17 +269,17 @@ fn summaries(
     let first = cursor.map_or(0, |cursor| cursor.number as usize);
     let mut from = cursor.map_or(0, |cursor| cursor.byte);
     for (number, node) in level.iter().enumerate().skip(first) {
-        let Some(placed) = nodes::node(&context.session.store, session, *node)? else {
+        let Some(node) = nodes::node(&context.session.store, session, *node)? else {
             continue;
         };
-        let text = &placed.node.text;
+        let text = &node.text;
         if let Some(cursor) = cursor.filter(|_| from > 0 && !text.is_char_boundary(from)) {
             return Err(no_cursor(cursor));
         }
         let item = |end: usize| {
             let mut item = match from == 0 && !is_lean(room) {
-                true => super::describe::summary_line(&placed),
-                false => json!({"id": placed.node.id.to_string()}),
+                true => super::describe::summary_line(&node),
+                false => json!({"id": node.id.to_string()}),
             };
             if from > 0 || end < text.len() {
                 item["part"] = json!({"first_byte": from, "of_bytes": text.len()});

@@ -186,9 +186,9 @@ impl Covering {
         for (key, id) in &of {
             let place = (key.session(), *id);
             if !nodes.contains_key(&place)
-                && let Some(placed) = nodes::node(store, place.0, place.1)?
+                && let Some(node) = nodes::node(store, place.0, place.1)?
             {
-                nodes.insert(place, placed.node);
+                nodes.insert(place, node);
             }
         }
         Ok(Self { of, nodes })

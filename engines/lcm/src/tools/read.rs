@@ -147,7 +147,7 @@ impl StoredText {
                 }
             }
             Id::Summary(id) => match nodes::node(store, session, id)? {
-                Some(placed) => placed.node.text,
+                Some(node) => node.text,
                 None => return Err(invalid(format!("there is no summary {id} in this session"))),
             },
         };

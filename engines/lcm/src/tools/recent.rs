@@ -54,10 +54,7 @@ pub(super) fn run(
     arguments: RecentArguments,
 ) -> Result<Value, EngineError> {
     let session = context.scope(arguments.session.as_deref())?;
-    let before: u32 = match &arguments.cursor {
-        None => u32::MAX,
-        Some(cursor) => page_start(cursor, "lcm_recent")?,
-    };
+    let before = page_start(arguments.cursor.as_deref(), "lcm_recent")?.unwrap_or(u32::MAX);
     let services = &context.session.services;
     within(arguments.max_tokens, services, |room, meter| {
         let frame = json!({"messages": [], "next_cursor": u32::MAX.to_string()});

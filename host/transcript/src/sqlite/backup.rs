@@ -11,10 +11,10 @@ use std::fs;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-use contexture_engine_api::make_private_folder;
+use contexture_engine_api::{make_private, make_private_folder, sqlite_file};
 use rusqlite::{Connection, OpenFlags};
 
-use super::damage::{copy_file, with};
+use super::damage::copy_file;
 use super::{FILE, SqliteStore};
 use crate::error::RecordError;
 use crate::store::{Store, Which};
@@ -141,7 +141,7 @@ fn copy_database(from: &Path, to: &Path, damaged: &mut Vec<String>) -> Result<()
         });
     let error = match copied.map_err(|cause| RecordError::of(from, cause)) {
         Ok(_) => {
-            let _ = contexture_engine_api::make_private(to);
+            let _ = make_private(to);
             return Ok(());
         }
         Err(error) if error.is_damage() => error,
@@ -150,8 +150,8 @@ fn copy_database(from: &Path, to: &Path, damaged: &mut Vec<String>) -> Result<()
     // SQLite may have begun to write the copy before it found the damage.
     let _ = fs::remove_file(to);
     for suffix in ["", "-wal"] {
-        let to = with(to, suffix);
-        copy_file(&with(from, suffix), &to).map_err(written(&to))?;
+        let to = sqlite_file(to, suffix);
+        copy_file(&sqlite_file(from, suffix), &to).map_err(written(&to))?;
     }
     damaged.push(error.to_string());
     Ok(())

@@ -17,7 +17,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use contexture_base::now_ms;
-use contexture_engine_api::{MessageId, make_private, private_file_options};
+use contexture_engine_api::{MessageId, make_private, private_file_options, sqlite_file};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params, params_from_iter};
 
@@ -165,7 +165,7 @@ pub(crate) fn repair(home: &Path) -> Result<RecordRepair, RecordError> {
     };
     let copy = home.join(format!("{FILE}.{COPY}-{}", now_ms()));
     for suffix in ["", "-wal"] {
-        let (from, to) = (with(&path, suffix), with(&copy, suffix));
+        let (from, to) = (sqlite_file(&path, suffix), sqlite_file(&copy, suffix));
         copy_file(&from, &to).map_err(io(&to))?;
     }
     // SQLite moves the log into the file when it opens the database. That must not change the
@@ -177,8 +177,8 @@ pub(crate) fn repair(home: &Path) -> Result<RecordRepair, RecordError> {
     let read_from = folder.path().join("from.sqlite3");
     let made = folder.path().join(FILE);
     for suffix in ["", "-wal"] {
-        let to = with(&read_from, suffix);
-        copy_file(&with(&copy, suffix), &to).map_err(io(&to))?;
+        let to = sqlite_file(&read_from, suffix);
+        copy_file(&sqlite_file(&copy, suffix), &to).map_err(io(&to))?;
     }
     let fail = |path: &Path| {
         let path = path.to_owned();
@@ -202,9 +202,9 @@ pub(crate) fn repair(home: &Path) -> Result<RecordRepair, RecordError> {
     let _ = make_private(&made);
     // The log belongs to the old file. SQLite would apply it to the new one.
     for suffix in ["-wal", "-shm"] {
-        match std::fs::remove_file(with(&path, suffix)) {
+        match std::fs::remove_file(sqlite_file(&path, suffix)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(io(&with(&path, suffix))(error));
+                return Err(io(&sqlite_file(&path, suffix))(error));
             }
             _ => {}
         }
@@ -215,13 +215,6 @@ pub(crate) fn repair(home: &Path) -> Result<RecordRepair, RecordError> {
         lost,
         copy,
     })
-}
-
-/// The path with `suffix` appended to its file name.
-pub(super) fn with(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 /// Copies a file and syncs the copy. Does nothing if there is no such file.

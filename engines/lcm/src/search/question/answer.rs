@@ -20,17 +20,14 @@ pub(super) enum AnswerKind {
     Number,
     /// A place, such as a city or a street.
     Place,
-    /// A person, by name or by a word such as "mother".
+    /// A person, by name.
     Person,
     /// A reason, as in "why".
     Reason,
 }
 
-const DATES: &str = "date day days month year weekday time season week";
 const MEASURES: &str = "many much long old far often tall big large high heavy \
     wide deep fast expensive pricey small frequently";
-const NUMBERED: &str =
-    "number percent percentage age price cost amount size weight height total score rent salary";
 const PLACES: &str =
     "city town country place state location street village island region address continent";
 
@@ -94,7 +91,7 @@ impl AnswerKind {
     fn of_english(words: &[&str]) -> Option<Self> {
         for (at, word) in words.iter().enumerate() {
             // Look at the next word, and at the few words after "what" or "which" that may name the
-            // kind, as in "what is the exact date".
+            // kind, as in "which Italian city".
             let next = words.get(at + 1).copied().unwrap_or_default();
             let soon = &words[(at + 1).min(words.len())..(at + 5).min(words.len())];
             let soon_has = |list| soon.iter().any(|word| is_among(word, list));
@@ -103,10 +100,7 @@ impl AnswerKind {
                 "where" => return Some(Self::Place),
                 "who" | "whom" | "whose" => return Some(Self::Person),
                 "why" => return Some(Self::Reason),
-                "how" if next == "long" && soon.get(1) == Some(&"ago") => return Some(Self::Time),
                 "how" if is_measure(next) => return Some(Self::Number),
-                "what" | "which" if soon_has(DATES) => return Some(Self::Time),
-                "what" | "which" if soon_has(NUMBERED) => return Some(Self::Number),
                 "what" | "which" if soon_has(PLACES) => return Some(Self::Place),
                 "what" if soon_has("reason") => return Some(Self::Reason),
                 _ => {}
@@ -129,7 +123,7 @@ impl AnswerKind {
             Self::Place => {
                 has_name(text, Some("in at to from near into around")) || folded.contains(ADDRESSES)
             }
-            Self::Person => has_name(text, None) || has_sign("person"),
+            Self::Person => has_name(text, None),
             Self::Reason => has_sign("reason") || folded.contains("因为"),
         }
     }
@@ -146,11 +140,7 @@ fn has_time(folded: &str) -> bool {
     words(folded).any(|word| {
         let is_time = lexicon().is_sign("time", word)
             || lexicon().is_sign("span", word) && is_among(before, "last next this past")
-            // "March" and "may" are also other words, so they need a word or a day in front.
-            || is_among(word, "march may")
-                && (is_among(before, "in of last next since until by") || before.parse::<u8>().is_ok())
-            || is_year(word)
-            || is_ordinal_or_hour(word);
+            || is_year(word);
         before = word;
         is_time
     })
@@ -160,12 +150,6 @@ fn is_year(word: &str) -> bool {
     word.len() == 4
         && (word.starts_with("19") || word.starts_with("20"))
         && word.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-/// Returns whether a word is an ordinal or an hour in digits, such as `1st`, `22nd` or `5pm`.
-fn is_ordinal_or_hour(word: &str) -> bool {
-    let digits = word.bytes().take_while(u8::is_ascii_digit).count();
-    (1..=2).contains(&digits) && is_among(&word[digits..], "st nd rd th am pm")
 }
 
 /// Returns whether a word in the middle of a sentence is capitalised, as a name is. If `leads` is
@@ -200,10 +184,7 @@ mod tests {
     fn questions_say_what_they_want() {
         for (question, expected) in [
             ("When did Ana move?", Some(AnswerKind::Time)),
-            ("How long ago did she move?", Some(AnswerKind::Time)),
-            ("In which year did she move?", Some(AnswerKind::Time)),
             ("How many cats are there?", Some(AnswerKind::Number)),
-            ("What is the monthly rent?", Some(AnswerKind::Number)),
             ("Where was she born?", Some(AnswerKind::Place)),
             ("Which Italian city did she like?", Some(AnswerKind::Place)),
             ("With whom did she go?", Some(AnswerKind::Person)),
@@ -223,17 +204,13 @@ mod tests {
     fn texts_have_what_is_wanted() {
         for (text, wanted, expected) in [
             ("We went last week", AnswerKind::Time, true),
-            ("See you on the 3rd", AnswerKind::Time, true),
             ("It was back in 2019", AnswerKind::Time, true),
             ("I may go and march on", AnswerKind::Time, false),
-            ("We met in May", AnswerKind::Time, true),
-            ("We met on 12 March", AnswerKind::Time, true),
             ("A dozen of them", AnswerKind::Number, true),
             ("Some of them", AnswerKind::Number, false),
             ("I grew up in Porto", AnswerKind::Place, true),
             ("Sunny here. Warm too", AnswerKind::Place, false),
             ("I met with Ben", AnswerKind::Person, true),
-            ("My cousin came", AnswerKind::Person, true),
             ("Nothing. Really I can't", AnswerKind::Person, false),
             ("Because I was tired", AnswerKind::Reason, true),
             ("下周三开始", AnswerKind::Time, true),

@@ -96,7 +96,7 @@ impl<'e> Question<'e> {
             names: Vec::new(),
             wanted: AnswerKind::of(&words, &folded),
             period: Period::of(&words),
-            role: role_asked_about(&words, &folded),
+            role: role_asked_about(&words),
             mean_size: 40.0,
             participants: Vec::new(),
             sense,
@@ -196,8 +196,8 @@ impl<'e> Question<'e> {
     }
 }
 
-/// Returns the role of whom a question is about, if it says "I" or "you". `folded` is all of it.
-fn role_asked_about(words: &[&str], folded: &str) -> Option<&'static str> {
+/// Returns the role of whom a question is about, if it says "I" or "you".
+fn role_asked_about(words: &[&str]) -> Option<&'static str> {
     // "Did you tell me" is about what the assistant said. "Can you tell me" only asks for it.
     let did_you = |pair: &[&str]| {
         matches!(pair, ["did" | "have" | "had" | "were", "you"])
@@ -207,8 +207,7 @@ fn role_asked_about(words: &[&str], folded: &str) -> Option<&'static str> {
         return Some("assistant");
     }
     let is_i = |word: &&str| matches!(*word, "i" | "me" | "my" | "mine" | "myself");
-    let is_own = words.iter().any(is_i) || folded.replace("我们", "").contains('我');
-    is_own.then_some("user")
+    words.iter().any(is_i).then_some("user")
 }
 
 /// Whether a word is what somebody did who answered, and does not end with "ed".
@@ -270,7 +269,6 @@ mod tests {
             ("What did you recommend for my budget?", Some("assistant")),
             ("Which plan is the one you gave me?", Some("assistant")),
             ("Can you tell me what I said of it?", Some("user")),
-            ("我的预算是多少？", Some("user")),
             ("What did Ana say?", None),
         ] {
             let question = Question::new(question, &Weights::default(), None).unwrap();

@@ -23,14 +23,14 @@ use crate::store::{Key, SessionId, latest_time};
 
 /// Which messages of a session contain which term. `lists` has the ordinals for each term, in
 /// order.
-pub(super) struct Holders {
+pub(super) struct TermHolders {
     pub(super) session: SessionId,
     pub(super) messages: u32,
     pub(super) lists: Vec<Vec<u32>>,
 }
 
 /// The weights of the question's words in the messages of a session.
-pub(super) struct Weighed {
+pub(super) struct SessionWeights {
     pub(super) session: SessionId,
     messages: u32,
     /// For each group, the ordinals of the messages that contain it and its weight there, in order.
@@ -39,13 +39,13 @@ pub(super) struct Weighed {
     in_period: Vec<Range<u32>>,
 }
 
-/// The number of pairs without a common word that are added to those of [`Weighed::runs`]. Few pairs
+/// The number of pairs without a common word that are added to those of [`SessionWeights::runs`]. Few pairs
 /// then say little.
 const UNRELATED_PAIRS: f64 = 2.0;
 
 /// Returns how much a conversation stays with the subject of the question, from 0 if its words are
 /// spread by chance to 1 if each occurs in one run of messages.
-pub(super) fn coherence(weighed: &[Weighed]) -> f64 {
+pub(super) fn coherence(weighed: &[SessionWeights]) -> f64 {
     let (mut seen, mut possible) = (0.0, UNRELATED_PAIRS);
     for session in weighed {
         let (seen_there, possible_there) = session.runs();
@@ -57,7 +57,7 @@ pub(super) fn coherence(weighed: &[Weighed]) -> f64 {
 
 /// Returns the bonus for a message from the period that the question names. As with a word, it is
 /// higher if fewer messages are from there.
-pub(super) fn period_bonus(weighed: &[Weighed], weights: &Weights) -> f64 {
+pub(super) fn period_bonus(weighed: &[SessionWeights], weights: &Weights) -> f64 {
     let all: f64 = weighed
         .iter()
         .map(|session| f64::from(session.messages))
@@ -81,7 +81,7 @@ pub(super) fn idf(with: usize, all: usize) -> f64 {
 impl Question<'_> {
     /// Looks the question's terms up in the index of each session, and counts the messages as
     /// searched.
-    pub(super) fn look_up(&self, search: &mut Search<'_>) -> Result<Vec<Holders>, StoreError> {
+    pub(super) fn look_up(&self, search: &mut Search<'_>) -> Result<Vec<TermHolders>, StoreError> {
         let mut sessions = Vec::new();
         let mut reader = self.reader();
         for &session in &search.query.sessions {
@@ -98,8 +98,8 @@ impl Question<'_> {
     pub(super) fn retrieve(
         &mut self,
         search: &Search<'_>,
-        sessions: Vec<Holders>,
-    ) -> Result<(Vec<Key>, Vec<Weighed>), StoreError> {
+        sessions: Vec<TermHolders>,
+    ) -> Result<(Vec<Key>, Vec<SessionWeights>), StoreError> {
         self.set_rarity(&sessions);
         let mut weighed = Vec::new();
         for holders in sessions {
@@ -135,7 +135,7 @@ impl Question<'_> {
         .collect()
     }
 
-    fn set_rarity(&mut self, sessions: &[Holders]) {
+    fn set_rarity(&mut self, sessions: &[TermHolders]) {
         let all = sessions
             .iter()
             .map(|holders| holders.messages as usize)
@@ -157,7 +157,7 @@ impl Question<'_> {
         search: &mut Search<'_>,
         session: SessionId,
         reader: &mut TextReader<'_>,
-    ) -> Result<Holders, StoreError> {
+    ) -> Result<TermHolders, StoreError> {
         let messages = search.extent(session).messages;
         let mut lists = vec![Vec::new(); self.terms.len()];
         for stretch in search.stretches(session)? {
@@ -198,14 +198,14 @@ impl Question<'_> {
             list.sort_unstable();
             list.dedup();
         }
-        Ok(Holders {
+        Ok(TermHolders {
             session,
             messages,
             lists,
         })
     }
 
-    fn weigh(&self, holders: Holders, in_period: Vec<Range<u32>>) -> Weighed {
+    fn weigh(&self, holders: TermHolders, in_period: Vec<Range<u32>>) -> SessionWeights {
         let mut groups = vec![Vec::new(); self.groups];
         for (term, list) in self.terms.iter().zip(holders.lists) {
             let weight = term.weight * term.idf;
@@ -220,7 +220,7 @@ impl Question<'_> {
             group.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)));
             group.dedup_by_key(|entry| entry.0);
         }
-        Weighed {
+        SessionWeights {
             session: holders.session,
             messages: holders.messages,
             groups,
@@ -229,7 +229,7 @@ impl Question<'_> {
     }
 }
 
-impl Weighed {
+impl SessionWeights {
     /// Returns the best messages that contain a word, are near one that does or are from the period
     /// that the question names, with their scores. Of the latter each gains `from_period`.
     /// Filters are applied, so the result may be short.
@@ -382,7 +382,7 @@ mod tests {
 
     fn coherence_of(groups: &[&[u32]]) -> f64 {
         let weights = |list: &&[u32]| list.iter().map(|ordinal| (*ordinal, 1.0)).collect();
-        coherence(&[Weighed {
+        coherence(&[SessionWeights {
             session: SessionId(1),
             messages: 1_000,
             groups: groups.iter().map(weights).collect(),

@@ -12,7 +12,7 @@ use std::ops::Range;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::read::{Occurrence, Reading};
-use super::retrieve::{Weighed, coherence, idf, period_bonus};
+use super::retrieve::{SessionWeights, coherence, idf, period_bonus};
 use super::speaker::Participant;
 use super::{Question, Weights};
 use crate::error::StoreError;
@@ -34,7 +34,7 @@ impl Question<'_> {
         &self,
         search: &Search<'_>,
         readings: &[(Key, Reading)],
-        weighed: &[Weighed],
+        weighed: &[SessionWeights],
         participants: &[Participant],
     ) -> Result<Vec<Found>, StoreError> {
         let weights = &self.weights;
@@ -127,7 +127,7 @@ impl Question<'_> {
         &self,
         key: Key,
         reading: &Reading,
-        weighed: &Weighed,
+        weighed: &SessionWeights,
         answers: bool,
         lent: &FxHashMap<Key, f64>,
     ) -> f64 {

@@ -9,11 +9,11 @@
 //! the start of their texts, and by how other messages address them. [`Question::participants`]
 //! tries them for each capitalised word of the question.
 
-use super::retrieve::Holders;
+use super::retrieve::TermHolders;
 use super::{Form, Question};
 use crate::error::StoreError;
 use crate::search::run::Search;
-use crate::store::{Key, MessageRow, SessionId, names_in, row_in, rows_in};
+use crate::store::{Key, MessageRow, SessionId, names_in, row_in};
 use crate::text::fold::fold;
 use crate::text::terms::{Class, class, runs};
 
@@ -59,35 +59,26 @@ impl Question<'_> {
     pub(super) fn participants(
         &mut self,
         search: &mut Search<'_>,
-        sessions: &[Holders],
+        sessions: &[TermHolders],
     ) -> Result<Vec<Participant>, StoreError> {
         let mut participants = Vec::new();
         let mut is_name = vec![false; self.groups];
         for holders in sessions {
             let session = holders.session;
-            let carried = Carried::of(self, search, holders)?;
-            let roles = match self.names.is_empty() {
-                true => Vec::new(),
-                false => rows_in(search.connection, session, &(0..ROLES_LOOKED_AT))?,
-            };
+            let authors = AuthorNames::of(self, search, holders)?;
             let mut add = |known_by| participants.push(Participant { session, known_by });
             for (name, group) in &self.names {
-                let names = carried.called(name);
-                let is_role = |row: &&MessageRow| is_part_of(name, &row.role.to_lowercase());
-                let known_by = if !names.is_empty() {
-                    Some(KnownBy::Name(names))
-                } else if let Some(row) = roles.iter().find(is_role) {
-                    // In some chats the role of a message is the speaker's name.
-                    Some(KnownBy::Role(row.role.clone()))
-                } else {
-                    known_by(search, session, &self.named(*group, holders), name)?
+                let names = authors.called(name);
+                let known_by = match names.is_empty() {
+                    false => Some(KnownBy::Name(names)),
+                    true => known_by(search, session, &self.named(*group, holders), name)?,
                 };
                 if let Some(known_by) = known_by {
                     add(known_by);
                     is_name[*group] = true;
                 }
             }
-            for (name, folded) in carried.in_one_piece() {
+            for (name, folded) in authors.in_one_piece() {
                 add(KnownBy::Name(vec![name.to_owned()]));
                 for term in &self.terms {
                     is_name[term.group] |=
@@ -111,7 +102,7 @@ impl Question<'_> {
     }
 
     /// Returns the messages that contain a name or a short form of it, in order.
-    fn named(&self, group: usize, holders: &Holders) -> Vec<u32> {
+    fn named(&self, group: usize, holders: &TermHolders) -> Vec<u32> {
         let mut named = Vec::new();
         for (term, list) in self.terms.iter().zip(&holders.lists) {
             if term.group == group && matches!(term.form, Form::Stem { .. }) {
@@ -125,18 +116,18 @@ impl Question<'_> {
 }
 
 /// The author names of a session, compared with the words of the question.
-struct Carried<'q> {
+struct AuthorNames<'q> {
     question: &'q str,
     /// Each name as it was written and in folded form, and how many of its words are in the
     /// question.
     names: Vec<(String, String, usize)>,
 }
 
-impl<'q> Carried<'q> {
+impl<'q> AuthorNames<'q> {
     fn of(
         question: &'q Question<'q>,
         search: &Search<'_>,
-        holders: &Holders,
+        holders: &TermHolders,
     ) -> Result<Self, StoreError> {
         let question = question.text.as_str();
         let asked: Vec<&str> = runs(question).map(|run| &question[run.range]).collect();
@@ -198,7 +189,7 @@ fn known_by(
         return Ok(None);
     }
     let (mut looked_at, mut in_front) = (0, 0);
-    let mut by_role: Vec<Calls> = Vec::new();
+    let mut by_role: Vec<NameUses> = Vec::new();
     let sample = named.iter().step_by(named.len().div_ceil(SAMPLE));
     let sample: Vec<u32> = sample.copied().collect();
     search.expect(session, &sample);
@@ -223,7 +214,7 @@ fn known_by(
                 calls.named += 1;
                 calls.called += called;
             }
-            None => by_role.push(Calls {
+            None => by_role.push(NameUses {
                 role: row.role,
                 named: 1,
                 called,
@@ -246,12 +237,8 @@ fn known_by(
     })
 }
 
-/// The number of messages whose roles are compared with names. After so many all participants of a
-/// chat have usually spoken.
-const ROLES_LOOKED_AT: u32 = 16;
-
 /// How many messages of a role contain a name, and how many of them address somebody by it.
-struct Calls {
+struct NameUses {
     role: String,
     named: usize,
     called: usize,

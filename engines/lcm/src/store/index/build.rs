@@ -17,7 +17,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::chunks::{Chunks, Making};
 use super::corpus::Corpus;
-use super::list::Growing;
+use super::list::ListBuilder;
 use super::segment::{
     ListChunk, PlaceChunk, Segment, TermChunk, for_each_chunk, indexed_end, segments,
 };
@@ -114,7 +114,7 @@ pub(crate) fn build(
     numbers: Range<u32>,
     max_bytes: usize,
 ) -> Result<(u32, Chunks), StoreError> {
-    let mut lists: HashMap<Box<str>, Growing, FxBuildHasher> = HashMap::default();
+    let mut lists: HashMap<Box<str>, ListBuilder, FxBuildHasher> = HashMap::default();
     let mut folded = String::new();
     let (mut bytes, mut end) = (0, numbers.start);
     corpus.for_each_text(snapshot, session, &numbers, |number, text| {
@@ -138,7 +138,7 @@ pub(crate) fn build(
         end = numbers.end;
     }
     // Terms have to be written in order, because a chunk is found by its first term.
-    let mut sorted: Vec<(Box<str>, Growing)> = lists.into_iter().collect();
+    let mut sorted: Vec<(Box<str>, ListBuilder)> = lists.into_iter().collect();
     sorted.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     let mut chunks = Chunks::default();
     for (term, list) in &sorted {
@@ -219,7 +219,7 @@ impl<'c> SegmentReader<'c> {
         self.terms.get(self.at).map(|term| &**term)
     }
 
-    fn append_to(&mut self, list: &mut Growing) -> Result<(), StoreError> {
+    fn append_to(&mut self, list: &mut ListBuilder) -> Result<(), StoreError> {
         if let Some((lists, places)) = &self.lists {
             list.append(lists.list(self.at)?, places.places(self.at)?, self.shift);
         }
@@ -242,7 +242,7 @@ fn merge(connection: &Connection, group: &[Segment]) -> Result<Chunks, StoreErro
     let mut chunks = Chunks::default();
     while let Some(term) = readers.iter().filter_map(SegmentReader::term).min() {
         let term: Box<[u8]> = term.into();
-        let mut list = Growing::default();
+        let mut list = ListBuilder::default();
         for reader in &mut readers {
             if reader.term() == Some(&term) {
                 reader.append_to(&mut list)?;

@@ -20,7 +20,7 @@ use rusqlite::{OptionalExtension, Transaction, params};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::corpus::Corpus;
-use super::list::Growing;
+use super::list::ListBuilder;
 use super::segment::Segment;
 use crate::error::StoreError;
 use crate::store::{Database, SessionId, put_varint, query_all};
@@ -84,7 +84,7 @@ impl TermPartsBuilder {
 
 impl Chunks {
     /// Adds the next term with its list. Terms must come in sorted order.
-    pub(crate) fn push(&mut self, term: &[u8], list: &Growing) {
+    pub(crate) fn push(&mut self, term: &[u8], list: &ListBuilder) {
         let open = &mut self.open;
         open.terms.extend_from_slice(term);
         open.terms.push(b'\n');

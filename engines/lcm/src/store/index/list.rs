@@ -7,7 +7,7 @@
 //! places: for each place: (place, or its difference from the one before in the same text) << 1
 //!         │ 1 if it is the first place in the next text of the list
 //! ```
-//! Numbers are varints. [`List`] reads a stored list and [`Growing`] builds one. Both parts of a
+//! Numbers are varints. [`List`] reads a stored list and [`ListBuilder`] builds one. Both parts of a
 //! list can be appended to those of earlier texts without decoding, which makes merging segments
 //! cheap.
 
@@ -78,7 +78,7 @@ impl<'a> List<'a> {
 
 /// A list that is being built, in its encoded form.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Growing {
+pub(crate) struct ListBuilder {
     count: u32,
     first: u32,
     last: u32,
@@ -87,7 +87,7 @@ pub(crate) struct Growing {
     last_place: u32,
 }
 
-impl Growing {
+impl ListBuilder {
     /// Adds an ordinal, counted from the segment's first. It must not be below the last one. If
     /// positions are stored, `place` is the position of the term in its text, after the previous
     /// one. A repeated ordinal only adds the position.
@@ -157,8 +157,8 @@ mod tests {
 
     use super::*;
 
-    fn growing(texts: &BTreeMap<u32, Vec<u32>>) -> Growing {
-        let mut list = Growing::default();
+    fn growing(texts: &BTreeMap<u32, Vec<u32>>) -> ListBuilder {
+        let mut list = ListBuilder::default();
         for (ordinal, places) in texts {
             for place in places {
                 list.push(*ordinal, Some(*place));

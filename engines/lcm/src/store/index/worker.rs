@@ -5,10 +5,10 @@
 use super::build::catch_up;
 use super::chunks::sweep;
 use crate::store::Database;
-/// The body of the thread. It ends when the store is closed, after the work that was requested
-/// before.
 use crate::store::worker::Orders;
 
+/// The body of the thread. It ends when the store is closed, after the work that was requested
+/// before.
 pub(crate) fn run(database: &Database, orders: &Orders) {
     let checkpointer = database.open_checkpointer();
     let checkpoint = || {

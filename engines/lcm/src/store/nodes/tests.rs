@@ -5,10 +5,10 @@ use contexture_engine_api::MessageView;
 use super::*;
 use crate::store::{Source, StoreSettings};
 
-fn node(id: i64, over: Over) -> NewNode {
+fn node(id: i64, sources: NodeSources<Key>) -> NewNode {
     let node = Node {
         id: NodeId(id),
-        depth: u32::from(matches!(over, Over::Nodes(_))),
+        depth: u32::from(matches!(sources, NodeSources::Nodes(_))),
         level: Level::Normal,
         text: "A text.".to_owned(),
         tokens: 2,
@@ -18,10 +18,11 @@ fn node(id: i64, over: Over) -> NewNode {
         last: MessageId(1),
         from_ms: None,
         to_ms: None,
+        degraded: false,
     };
     NewNode {
         node,
-        over,
+        sources,
         model: None,
     }
 }
@@ -50,7 +51,7 @@ fn messages_of_a_node_are_found_from_both_ends_whatever_lies_between_them() {
     let gaps: Vec<u32> = (0..100).filter(|at| at % 7 != 3).collect();
     let leaves = [keys(&long), keys(&gaps), keys(&[150, 350])];
     for (id, leaf) in (1..).zip(&leaves) {
-        let one = [node(id, Over::Messages(leaf.clone()))];
+        let one = [node(id, NodeSources::Messages(leaf.clone()))];
         add(&store, session, &one, NodeId(id), 0).unwrap();
         assert_eq!(messages_under(&store, session, NodeId(id)).unwrap(), *leaf);
         let of = match sources(&store, session, NodeId(id)).unwrap() {
@@ -65,9 +66,9 @@ fn messages_of_a_node_are_found_from_both_ends_whatever_lies_between_them() {
     for at in 0..400 {
         let key = Key::new(session, at);
         let ids = (1..).map(NodeId);
-        let above = ids.zip(&leaves).filter(|(_, leaf)| leaf.contains(&key));
-        let expected: HashSet<NodeId> = above.map(|(id, _)| id).collect();
-        assert_eq!(over(&store, &[key]).unwrap(), expected, "{at}");
+        let over = ids.zip(&leaves).filter(|(_, leaf)| leaf.contains(&key));
+        let expected: HashSet<NodeId> = over.map(|(id, _)| id).collect();
+        assert_eq!(above(&store, &[key]).unwrap(), expected, "{at}");
     }
 }
 
@@ -79,8 +80,8 @@ fn two_proposals_at_once_get_numbers_of_their_own_and_only_one_frontier_follows_
         .with_text("hello")
         .with_raw("{}");
     store.ingest(session, &[message]).unwrap();
-    let leaf = |id| node(id, Over::Messages(vec![Key::new(session, 0)]));
-    let parent = |id, child| node(id, Over::Nodes(vec![NodeId(child)]));
+    let leaf = |id| node(id, NodeSources::Messages(vec![Key::new(session, 0)]));
+    let parent = |id, child| node(id, NodeSources::Nodes(vec![NodeId(child)]));
 
     let next = next_id(&store, session).unwrap();
     assert_eq!(next, NodeId(1));
