@@ -210,7 +210,7 @@ impl SessionState {
 
     /// Whether the user asked for something before this message.
     pub(crate) fn was_asked_before(&self, message: MessageId) -> bool {
-        let is_before = |placed: &Placed| placed.node.first < message;
+        let is_before = |node: &Node| node.first < message;
         let asks = |loose: &BTreeMap<MessageId, Loose>| {
             loose.range(..message).any(|(_, loose)| loose.is_user)
         };
