@@ -1,18 +1,19 @@
 //! Finds the recent agent sessions of this machine and lets the user choose one.
 //!
-//! `contexture compress` without an input offers them. [`choose`] is the entry point. It looks for
-//! the logs of Claude Code and Codex in the home directory, takes the newest ones, and reads the
-//! beginning of each to show its project and the first words of its user.
+//! `contexture compress` without an input offers them. [`choose`] is the entry point. It takes the
+//! newest logs of Claude Code and Codex, and reads the beginning of each to show its project and the
+//! first words of its user.
 //!
-//! The module only looks for files and reads as much as a line of the list needs. The formats
-//! themselves are read by `contexture::formats` after the choice. A log that cannot be read is
-//! still offered, without words, since the user may recognise it by its age.
+//! The module only reads as much as a line of the list needs. The formats themselves are read by
+//! `contexture::formats` after the choice. A log that cannot be read is still offered, without
+//! words, since the user may recognise it by its age.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use contexture::history::{Places, logs_of};
 use inquire::{InquireError, Select};
 use serde_json::Value;
 
@@ -81,8 +82,9 @@ pub(crate) fn choose() -> Result<Option<PathBuf>, CliError> {
             name_one,
         ));
     }
-    let home = contexture::user_home(&|name| std::env::var_os(name));
-    let recent = home.map(|home| recent(&home)).unwrap_or_default();
+    let variable = |name: &str| std::env::var_os(name);
+    let recent = Places::of_process(&variable).map(|places| recent(&places));
+    let recent = recent.unwrap_or_default();
     if recent.is_empty() {
         return Err(CliError::usage(
             "no INPUT was given, and no session of Claude Code (~/.claude/projects) or Codex \
@@ -103,15 +105,20 @@ pub(crate) fn choose() -> Result<Option<PathBuf>, CliError> {
     }
 }
 
-/// Returns the newest sessions of both agents below this home directory, newest first, at most 50.
-fn recent(home: &Path) -> Vec<Recent> {
-    let claude = home.join(".claude/projects");
-    let codex = home.join(".codex/sessions");
-    // Claude Code has a folder for each project, Codex one for each year, month and day.
-    let mut logs: Vec<_> = logs_in(&claude, 1)
+/// Returns the newest sessions of both agents, newest first, at most 50.
+fn recent(places: &Places<'_>) -> Vec<Recent> {
+    let mut logs: Vec<_> = ["claude-code", "codex"]
         .into_iter()
-        .map(|log| ("claude-code", log))
-        .chain(logs_in(&codex, 3).into_iter().map(|log| ("codex", log)))
+        .flat_map(|agent| {
+            logs_of(agent, places)
+                .into_iter()
+                .map(move |log| (agent, log))
+        })
+        // Claude Code keeps the logs of a session's subagents in a folder of the session.
+        .filter(|(agent, log)| {
+            let folder = log.ancestors().nth(2);
+            *agent == "codex" || folder.is_some_and(|folder| folder.ends_with("projects"))
+        })
         .filter_map(|(agent, path)| {
             let metadata = path.metadata().ok()?;
             Some((metadata.modified().ok()?, agent, path))
@@ -121,30 +128,12 @@ fn recent(home: &Path) -> Vec<Recent> {
     logs.truncate(OFFERED);
     logs.into_iter()
         .map(|(changed, agent, path)| Recent {
-            head: Head::of(&path, home),
+            head: Head::of(&path, places.home()),
             path,
             agent,
             changed,
         })
         .collect()
-}
-
-/// Returns the logs in a folder and up to `depth` levels below it. Folders that cannot be read are
-/// skipped, and links are not followed.
-fn logs_in(folder: &Path, depth: usize) -> Vec<PathBuf> {
-    let mut logs = Vec::new();
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let Ok(kind) = entry.file_type() else {
-            continue;
-        };
-        if kind.is_dir() && depth > 0 {
-            logs.extend(logs_in(&path, depth - 1));
-        } else if kind.is_file() && path.extension().is_some_and(|ending| ending == "jsonl") {
-            logs.push(path);
-        }
-    }
-    logs
 }
 
 impl Head {
@@ -265,7 +254,8 @@ mod tests {
         );
         put(".claude/projects/-home-me/notes.txt", "no log", 1);
         put(".claude/projects/-home-me/sub/agent.jsonl", "{}", 1);
-        let lines: Vec<_> = recent(home.path())
+        let nowhere = |_: &str| None;
+        let lines: Vec<_> = recent(&Places::new(home.path(), &nowhere))
             .iter()
             .map(ToString::to_string)
             .collect();
@@ -276,7 +266,11 @@ mod tests {
                 "   2 h ago  claude-code  a                                   Fix the tests",
             ]
         );
-        assert!(recent(&home.path().join("nowhere")).is_empty());
+        assert!(recent(&Places::new(&home.path().join("nowhere"), &nowhere)).is_empty());
+        let elsewhere =
+            |name: &str| (name == "CODEX_HOME").then(|| home.path().join(".claude").into());
+        let moved = recent(&Places::new(home.path(), &elsewhere));
+        assert_eq!(moved.len(), 1, "the logs of Codex are elsewhere");
     }
 
     #[test]

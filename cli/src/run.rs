@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use contexture::config::Loaded;
 #[cfg(unix)]
-use contexture_engine_api::make_private_folder;
+use contexture_engine_api::{make_private_folder, private_file_options};
 use contexture_gateway::{Gateway, Totals};
 use tokio::signal::ctrl_c;
 
@@ -338,7 +338,6 @@ impl OwnStderr {
 #[cfg(unix)]
 fn redirect(home: &Path) -> std::io::Result<(File, PathBuf, u64)> {
     use std::os::fd::AsFd;
-    use std::os::unix::fs::OpenOptionsExt;
 
     let folder = home.join("logs");
     make_private_folder(&folder)?;
@@ -347,10 +346,9 @@ fn redirect(home: &Path) -> std::io::Result<(File, PathBuf, u64)> {
     if std::fs::metadata(&path).is_ok_and(|log| log.len() > LARGEST_LOG) {
         std::fs::rename(&path, folder.join("run.log.1"))?;
     }
-    let log = File::options()
+    let log = private_file_options()
         .append(true)
         .create(true)
-        .mode(0o600)
         .open(&path)?;
     let began = log.metadata()?.len();
     let kept = std::io::stderr().as_fd().try_clone_to_owned()?;

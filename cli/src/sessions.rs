@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::Subcommand;
 use contexture_engine_api::{MessageId, StoreCommand, TranscriptRange, unwatch_exit};
@@ -920,6 +920,5 @@ fn verify(engines: &Engines, of: &Of) -> Result<(Value, bool), CliError> {
 /// before the epoch, the result is negative, so that nothing is old enough to be deleted.
 fn days_ago_ms(days: u32) -> i64 {
     const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |since| since.as_millis() as i64) - i64::from(days) * DAY_MS
+    contexture::now_ms() - i64::from(days) * DAY_MS
 }

@@ -113,10 +113,15 @@ impl Api {
         }
     }
 
-    /// An error in the format of the API, so that SDKs show its message. `kind` is the type of
-    /// error. Google's errors have a name for the status instead.
-    pub(crate) fn error(self, status: StatusCode, kind: &str, message: &str) -> Value {
+    /// An error in the format of the API, so that SDKs show its message. Its type follows from the
+    /// status.
+    pub(crate) fn error(self, status: StatusCode, message: &str) -> Value {
+        self.error_of_type(status, error_type(status), message)
+    }
+
+    fn error_of_type(self, status: StatusCode, kind: &str, message: &str) -> Value {
         match self {
+            // Google's errors have a name for the status instead of a type.
             Self::Gemini => {
                 let (code, status) = (status.as_u16(), google_status(status));
                 json!({"error": {"code": code, "message": message, "status": status}})
@@ -137,7 +142,21 @@ impl Api {
             Self::Responses => "server_error",
             Self::Chat | Self::Messages | Self::Gemini => "api_error",
         };
-        self.error(StatusCode::INTERNAL_SERVER_ERROR, kind, message)
+        self.error_of_type(StatusCode::INTERNAL_SERVER_ERROR, kind, message)
+    }
+}
+
+/// The type of an error with this HTTP status, as Anthropic and OpenAI name it.
+fn error_type(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED => "authentication_error",
+        StatusCode::FORBIDDEN => "permission_error",
+        StatusCode::NOT_FOUND => "not_found_error",
+        StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
+        StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+        StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+        status if status.is_client_error() => "invalid_request_error",
+        _ => "api_error",
     }
 }
 

@@ -2,9 +2,10 @@
 //!
 //! [`router`] has a single handler, because agents spell paths in many ways. The handler first
 //! checks host and origin with [`Access`](crate::access::Access), then answers the gateway's own
-//! paths, and then [`answer`] does the rest in a fixed order: find the caller by its token, choose
-//! the key for the provider, check the content type, count the request, read and expand the body. A
-//! request that fails one of these checks is refused before it can reach a provider.
+//! paths, and then does the rest in a fixed order: [`answer`] finds the caller by its token, and
+//! [`pass_on`] chooses the key for the provider, checks the content type, counts the request, and
+//! reads and expands the body. A request that fails one of these checks is [refused](Refusal) before
+//! it can reach a provider.
 //!
 //! Where a path leads is decided by [`endpoint`](crate::endpoint). Conversations are handled by
 //! [`exchange`](crate::exchange), and the status page by [`page`](crate::page).
@@ -36,7 +37,6 @@ use crate::api::{Api, Provider};
 use crate::coding::{self, CodingError};
 use crate::endpoint::{self, Endpoint, Route};
 use crate::exchange::{self, ClientRequest, error_response};
-use crate::failure::Failure;
 use crate::failures::Watch;
 use crate::headers;
 use crate::limits::{self, ActiveRequest, LimitReached};
@@ -89,8 +89,8 @@ async fn answer_any(shared: &Arc<Shared>, request: Request) -> Response {
         Ok(origin) => origin,
         Err(why) => {
             let api = Route::of(uri.path(), headers).api();
-            let status = (StatusCode::FORBIDDEN, "permission_error");
-            return refused(shared, api, None, status, why);
+            let status = StatusCode::FORBIDDEN;
+            return refused(shared, api, None, Refusal { status, why });
         }
     };
     let mut answer = match *request.method() {
@@ -132,19 +132,62 @@ fn preflight(requested: &HeaderMap) -> Response {
     answer
 }
 
-/// Refuses a request with an error of the gateway's own. It is recorded like every other unmanaged
-/// request, so that the status page shows it.
-fn refused(
-    shared: &Shared,
-    api: Api,
-    session: Option<&str>,
-    (status, kind): (StatusCode, &str),
-    (reason, message): AccessRefusal,
-) -> Response {
+/// An error of the gateway's own, for a request that may not reach a provider.
+struct Refusal {
+    status: StatusCode,
+    why: AccessRefusal,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        let why = (reason, message.into());
+        Self { status, why }
+    }
+}
+
+impl From<LimitReached> for Refusal {
+    fn from(full: LimitReached) -> Self {
+        match full {
+            LimitReached::Gateway => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "max_requests",
+                "the gateway has reached its limit of requests (`gateway.max_requests`): try again later",
+            ),
+            LimitReached::Tenant => Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "tenant_requests",
+                "this token has reached its limit of requests (`gateway.tenant_requests`): try again later",
+            ),
+        }
+    }
+}
+
+impl From<CodingError> for Refusal {
+    fn from(error: CodingError) -> Self {
+        let status = match error {
+            CodingError::Unknown(_) | CodingError::TooMany(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            CodingError::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            CodingError::Broken { .. } => StatusCode::BAD_REQUEST,
+        };
+        Self::new(status, "content_encoding", error.to_string())
+    }
+}
+
+/// Refuses a request. It is recorded like every other unmanaged request, so that the status page
+/// shows it.
+fn refused(shared: &Shared, api: Api, session: Option<&str>, refusal: Refusal) -> Response {
+    let (status, (reason, message)) = (refusal.status, refusal.why);
     let why = UnmanagedReason::new(Status::NotManaged, reason, message.clone());
     shared.unmanaged.note(&shared.metrics, session, &why);
-    let mut answer = error_response(api, status, kind, &message);
+    let mut answer = error_response(api, status, &message);
     why.set_headers(&mut answer);
+    let passes = [
+        StatusCode::SERVICE_UNAVAILABLE,
+        StatusCode::TOO_MANY_REQUESTS,
+    ];
+    if passes.contains(&status) {
+        headers::set(answer.headers_mut(), "retry-after", "1");
+    }
     answer
 }
 
@@ -156,24 +199,29 @@ fn is_own(path: &str) -> bool {
     matches!(path, "/" | HEALTH | METRICS) || page::is_page_path(path)
 }
 
+/// Refuses a path that could mean something else to whoever is in front of the gateway or behind it.
+fn check_spelling(path: &str) -> Result<(), Refusal> {
+    if endpoint::may_leave_base(path) {
+        let message = "the path has a segment `.` or `..` or a backslash: send it without";
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "path", message));
+    }
+    let normal = endpoint::normalised(path);
+    if !is_own(path) && (normal.is_empty() || is_own(&normal)) {
+        // A rule of a proxy for one of these paths does not know the path in another spelling.
+        let message = "the gateway answers this path itself, but not in this spelling: send it with single slashes and \
+                       without one at its end";
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "path", message));
+    }
+    Ok(())
+}
+
 /// Answers a request whose host and origin are allowed, see the module documentation for the order
 /// of the checks.
 async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Request) -> Response {
     let path = request.uri().path().to_owned();
-    if endpoint::may_leave_base(&path) {
+    if let Err(refusal) = check_spelling(&path) {
         let api = Route::of(&path, request.headers()).api();
-        let message = "the path has a segment `.` or `..` or a backslash: send it without";
-        let status = (StatusCode::BAD_REQUEST, "invalid_request_error");
-        return refused(shared, api, None, status, ("path", message.to_owned()));
-    }
-    let normal = endpoint::normalised(&path);
-    if !is_own(&path) && (normal.is_empty() || is_own(&normal)) {
-        // A rule of a proxy for one of these paths does not know the path in another spelling.
-        let api = Route::of(&path, request.headers()).api();
-        let message = "the gateway answers this path itself, but not in this spelling: send it with single slashes and \
-                       without one at its end";
-        let status = (StatusCode::NOT_FOUND, "not_found_error");
-        return refused(shared, api, None, status, ("path", message.to_owned()));
+        return refused(shared, api, None, refusal);
     }
     if path == HEALTH {
         // The status stays 200, because restarting a degraded gateway would make it worse.
@@ -193,11 +241,11 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
     if route.provider == Provider::Google {
         (query, _) = to_header(&query, "access_token", AUTHORIZATION, "Bearer ", headers);
     }
-    const UNKNOWN: (StatusCode, &str) = (StatusCode::UNAUTHORIZED, "authentication_error");
     let Some(caller) = settings.tokens.caller(request.headers_mut()) else {
         let message =
             "this gateway needs a valid token: send it as `x-contexture-token` (`gateway.tokens`)";
-        return refused(shared, api, None, UNKNOWN, ("token", message.to_owned()));
+        let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "token", message);
+        return refused(shared, api, None, refusal);
     };
     if has_moved && route.provider != Provider::Google {
         request.headers_mut().remove(GOOGLE_KEY);
@@ -211,7 +259,6 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
     let tenant = caller.tenant().map(str::to_owned);
     let session = session_key::name_in(request.headers());
     let session = session_key::row(tenant.as_deref(), session);
-    let refused = |status, why| refused(shared, api, session.as_deref(), status, why);
     let is_responses = route.endpoint == Endpoint::Conversation(Api::Responses);
     if is_responses && request.method() == Method::GET && request.headers().contains_key(UPGRADE) {
         // The gateway does not support WebSocket. Clients fall back to plain requests.
@@ -220,128 +267,89 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
             "the gateway does not support WebSocket: send a POST request\n".to_owned(),
         );
     }
-    let is_page = page::is_page_path(&path);
-    let body = match (is_page, settings.key(route.provider, &caller)) {
-        // The page's requests never reach a provider, so they need no key.
-        (true, _) => ContentTypes::Json,
-        (false, ProviderKey::None) => ContentTypes::Any,
-        (false, ProviderKey::Added(key)) => {
-            let upstream = settings.upstream(route.provider);
-            let header = upstream.key_header(route.provider);
-            headers::use_key(request.headers_mut(), key, header);
-            match caller {
-                Caller::Anybody => ContentTypes::Json,
-                Caller::Owner | Caller::Tenant(_) => ContentTypes::JsonOrUpload,
-            }
-        }
-        (false, ProviderKey::NeedsToken) if tokens::has_credentials(request.headers()) => {
-            ContentTypes::Any
-        }
-        (false, ProviderKey::NeedsToken) => {
-            return refused(UNKNOWN, ("token", settings.tokens.key_help()));
-        }
+    let known = KnownCaller {
+        path,
+        query,
+        route,
+        caller,
+        tenant,
+        session: session.clone(),
     };
+    let answer = pass_on(shared, settings, request, known).await;
+    answer.unwrap_or_else(|refusal| refused(shared, api, session.as_deref(), refusal))
+}
+
+/// Who sent a request, and where it leads.
+struct KnownCaller {
+    path: String,
+    query: String,
+    route: Route,
+    caller: Caller,
+    tenant: Option<String>,
+    session: Option<String>,
+}
+
+/// Passes the request of a known caller to its handler.
+///
+/// # Errors
+/// The request fails one of the checks before that.
+async fn pass_on(
+    shared: &Arc<Shared>,
+    settings: Arc<Settings>,
+    mut request: Request,
+    known: KnownCaller,
+) -> Result<Response, Refusal> {
+    let (route, tenant) = (&known.route, known.tenant.as_deref());
+    let is_page = page::is_page_path(&known.path);
     // A turn has to be JSON even if the client pays for it, because the gateway has to parse it.
     let is_read = request.method() == Method::POST && route.endpoint != Endpoint::Other;
-    let body = if is_read { ContentTypes::Json } else { body };
-    if !body.allows(&request) {
-        let message = "the request is not declared as JSON: send exactly one header `content-type: \
-                       application/json`";
-        let status = (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error");
-        return refused(status, ("content_type", message.to_owned()));
+    // The page's requests never reach a provider, so they need no key.
+    let allowed = match is_page {
+        true => ContentTypes::Json,
+        false => use_key(&settings, &mut request, route.provider, &known.caller)?,
+    };
+    let allowed = if is_read { ContentTypes::Json } else { allowed };
+    if !allowed.allows(&request) {
+        return Err(Refusal::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "content_type",
+            "the request is not declared as JSON: send exactly one header `content-type: \
+             application/json`",
+        ));
     }
-    let most = (settings.max_requests, settings.tenant_requests);
     let endpoint = match is_page {
         true => limits::PAGE,
         false => route.endpoint.name(),
     };
-    let acquired =
-        ActiveRequest::acquire(&shared.metrics, endpoint, most.0, tenant.as_deref(), most.1);
-    let active = match acquired {
-        Ok(active) => active,
-        Err(full) => {
-            let (status, reason, message) = match full {
-                LimitReached::Gateway => (
-                    (StatusCode::SERVICE_UNAVAILABLE, "overloaded_error"),
-                    "max_requests",
-                    "the gateway has reached its limit of requests (`gateway.max_requests`): try again later",
-                ),
-                LimitReached::Tenant => (
-                    (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error"),
-                    "tenant_requests",
-                    "this token has reached its limit of requests (`gateway.tenant_requests`): try again later",
-                ),
-            };
-            let mut answer = refused(status, (reason, message.to_owned()));
-            headers::set(answer.headers_mut(), "retry-after", "1");
-            return answer;
-        }
-    };
+    let (most, most_of_tenant) = (settings.max_requests, settings.tenant_requests);
+    let active = ActiveRequest::acquire(&shared.metrics, endpoint, most, tenant, most_of_tenant)?;
     let (mut parts, body) = request.into_parts();
-    let read = read_body(body, settings.max_body);
-    let mut body = match timeout(settings.client_timeout, read).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(BodyError)) => {
-            let message = format!(
-                "the request is larger than {} MB (`gateway.max_body_mb`), or its connection broke",
-                settings.max_body >> 20
-            );
-            return refused(TOO_LARGE, ("too_large", message));
-        }
-        Err(_) => {
-            let message =
-                "the request did not arrive in time (`gateway.client_timeout_ms`): send it again";
-            let status = (StatusCode::REQUEST_TIMEOUT, "invalid_request_error");
-            return refused(status, ("client_timeout", message.to_owned()));
-        }
-    };
+    let mut body = receive(&settings, body).await?;
     // Only bodies that the gateway reads are expanded. All others pass as they are.
     if is_read && parts.headers.contains_key(CONTENT_ENCODING) {
-        body = match expanded(shared, &parts.headers, body, settings.max_body).await {
-            Ok(body) => body,
-            Err(ExpandError::Coding(error)) => {
-                let status = match error {
-                    CodingError::Unknown(_) | CodingError::TooMany(_) => {
-                        (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error")
-                    }
-                    CodingError::TooLarge(_) => TOO_LARGE,
-                    CodingError::Broken { .. } => {
-                        (StatusCode::BAD_REQUEST, "invalid_request_error")
-                    }
-                };
-                return refused(status, ("content_encoding", error.to_string()));
-            }
-            Err(ExpandError::Failed(failure)) => {
-                let status = (StatusCode::INTERNAL_SERVER_ERROR, "api_error");
-                return refused(status, (failure.reason, failure.detail));
-            }
-        };
+        body = expanded(shared, &parts.headers, body, settings.max_body).await?;
         parts.headers.remove(CONTENT_ENCODING);
     }
-    let query = match query.is_empty() {
-        true => query,
-        false => format!("?{query}"),
+    let query = match known.query.is_empty() {
+        true => known.query,
+        false => format!("?{}", known.query),
     };
-    let endpoint_name = endpoint;
-    let endpoint = route.endpoint;
-    let named = session.as_deref();
-    let watch = Watch::begin(shared, endpoint_name, tenant.as_deref(), named);
+    let watch = Watch::begin(shared, endpoint, tenant, known.session.as_deref());
+    let (endpoint, api) = (route.endpoint, route.api());
     let incoming = ClientRequest {
         method: parts.method,
-        path,
+        path: known.path,
         query,
-        route,
+        route: known.route,
         headers: parts.headers,
         body,
-        tenant,
-        is_owner: caller == Caller::Owner,
+        is_owner: known.caller == Caller::Owner,
+        tenant: known.tenant,
         active,
     };
     let shared = Arc::clone(shared);
-    if is_page && endpoint == Endpoint::Other {
-        return page::answer(shared, incoming).await;
-    }
     let answer = match endpoint {
+        Endpoint::Other if is_page => return Ok(page::answer(shared, incoming).await),
         Endpoint::Count(api) if is_read => {
             exchange::count_tokens(shared, settings, api, incoming).await
         }
@@ -350,7 +358,59 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
         }
         _ => exchange::other(&shared, &settings, api, incoming).await,
     };
-    watch.over(answer)
+    Ok(watch.over(answer))
+}
+
+/// Gives a request the key that pays for it, and returns the content types that it may have.
+///
+/// # Errors
+/// The request needs a token of the gateway, or a key of its own.
+fn use_key(
+    settings: &Settings,
+    request: &mut Request,
+    provider: Provider,
+    caller: &Caller,
+) -> Result<ContentTypes, Refusal> {
+    match settings.key(provider, caller) {
+        ProviderKey::None => Ok(ContentTypes::Any),
+        ProviderKey::Added(key) => {
+            let header = settings.upstream(provider).key_header(provider);
+            headers::use_key(request.headers_mut(), key, header);
+            Ok(match caller {
+                Caller::Anybody => ContentTypes::Json,
+                Caller::Owner | Caller::Tenant(_) => ContentTypes::JsonOrUpload,
+            })
+        }
+        ProviderKey::NeedsToken if tokens::has_credentials(request.headers()) => {
+            Ok(ContentTypes::Any)
+        }
+        ProviderKey::NeedsToken => {
+            let message = settings.tokens.key_help();
+            Err(Refusal::new(StatusCode::UNAUTHORIZED, "token", message))
+        }
+    }
+}
+
+/// Reads a body.
+///
+/// # Errors
+/// It is too large, its connection broke, or it did not arrive in time.
+async fn receive(settings: &Settings, body: Body) -> Result<Bytes, Refusal> {
+    let read = timeout(settings.client_timeout, read_body(body, settings.max_body)).await;
+    let Ok(read) = read else {
+        return Err(Refusal::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "client_timeout",
+            "the request did not arrive in time (`gateway.client_timeout_ms`): send it again",
+        ));
+    };
+    read.map_err(|BodyError| {
+        let message = format!(
+            "the request is larger than {} MB (`gateway.max_body_mb`), or its connection broke",
+            settings.max_body >> 20
+        );
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+    })
 }
 
 /// How many bytes are reserved at once for a body that says how long it is. A client can say
@@ -401,15 +461,6 @@ fn to_header(
     (rest, false)
 }
 
-/// The status and error type of a body that exceeds `gateway.max_body_mb`.
-const TOO_LARGE: (StatusCode, &str) = (StatusCode::PAYLOAD_TOO_LARGE, "request_too_large");
-
-/// Why a body was not expanded: because of the body, or because the work failed.
-enum ExpandError {
-    Coding(CodingError),
-    Failed(Failure),
-}
-
 /// Expands a body on a worker thread, up to `most` bytes.
 ///
 /// # Errors
@@ -419,13 +470,16 @@ async fn expanded(
     headers: &HeaderMap,
     body: Bytes,
     most: usize,
-) -> Result<Bytes, ExpandError> {
-    let codings = coding::of(headers).map_err(ExpandError::Coding)?;
+) -> Result<Bytes, Refusal> {
+    let codings = coding::of(headers)?;
     let expanding = shared
         .work
         .run(move || coding::expand(body, &codings, most));
-    let expanded = expanding.await.map_err(ExpandError::Failed)?;
-    expanded.map_err(ExpandError::Coding)
+    let expanded = expanding.await.map_err(|failure| {
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        Refusal::new(status, failure.reason, failure.detail)
+    })?;
+    Ok(expanded?)
 }
 
 /// Which content types a request may have. It depends on who pays for the request.

@@ -143,7 +143,7 @@ pub mod history {
     #[doc(inline)]
     pub use contexture_history::{
         AgentReport, Excerpt, FILE_NAME, Found, History, HistoryError, Hit, ImportReport, Importer,
-        Kind, Message, Places, Progress, Query, Skipped, agents, is_log, parse_since,
+        Kind, Message, Places, Progress, Query, Skipped, agents, is_log, logs_of, parse_since,
         read_conversations,
     };
 }

@@ -124,6 +124,29 @@ fn an_engine_that_is_defined_at_run_time_needs_a_name_of_its_own() {
 }
 
 #[test]
+fn a_library_is_read_once_for_all_sessions() {
+    let home = Home::new();
+    home.install("plugins/context_engine/keep-tail", "keep-tail");
+    home.configure("context:\n  engine: keep-tail\n");
+    let engines = engines(&home);
+    let conversation = conversation(&chat(2, 10).to_string());
+    let names = [false, true].map(|is_damaged| {
+        if is_damaged {
+            let folder = std::fs::read_dir(home.plugin_dir("keep-tail")).unwrap();
+            let mut files = folder.map(|file| file.unwrap().path());
+            let ending = std::env::consts::DLL_EXTENSION;
+            let is_library =
+                |file: &std::path::PathBuf| file.extension().is_some_and(|it| it == ending);
+            std::fs::write(files.find(is_library).unwrap(), "damaged").unwrap();
+        }
+        let (mut session, _) = session(&engines, &conversation, 30_000).unwrap();
+        assert_eq!(session.take_warnings(), Vec::<String>::new());
+        session.engine().name().to_owned()
+    });
+    assert_eq!(names, ["keep-tail", "keep-tail"]);
+}
+
+#[test]
 fn compressor_is_the_built_in_whatever_lies_in_the_plugin_folder() {
     let home = Home::new();
     home.install("plugins/context_engine/keep-tail", "keep-tail");

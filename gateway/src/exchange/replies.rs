@@ -56,8 +56,8 @@ pub(super) fn full_response(
 
 /// An error of the gateway itself, in the format of an API. `kind` is the API's word for the type
 /// of error.
-pub(crate) fn error_response(api: Api, status: StatusCode, kind: &str, message: &str) -> Response {
-    let body = api.error(status, kind, message).to_string();
+pub(crate) fn error_response(api: Api, status: StatusCode, message: &str) -> Response {
+    let body = api.error(status, message).to_string();
     let mut answer = Response::new(Body::from(body));
     *answer.status_mut() = status;
     let json = HeaderValue::from_static("application/json");
@@ -73,7 +73,7 @@ pub(super) fn unreachable(api: Api, error: &Unreachable) -> Response {
         true => StatusCode::GATEWAY_TIMEOUT,
         false => StatusCode::BAD_GATEWAY,
     };
-    error_response(api, status, "api_error", &error.to_string())
+    error_response(api, status, &error.to_string())
 }
 
 /// Whether the headers of a response announce server-sent events.

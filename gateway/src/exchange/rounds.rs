@@ -62,8 +62,7 @@ pub(super) async fn relay_answer(
         let api = exchange.api;
         let relaying = relay_json(exchange, slot, rounds, reader, (start, response));
         let relayed = AssertUnwindSafe(relaying).catch_unwind().await;
-        return relayed
-            .unwrap_or_else(|_| error_response(api, StatusCode::BAD_GATEWAY, "api_error", PANIC));
+        return relayed.unwrap_or_else(|_| error_response(api, StatusCode::BAD_GATEWAY, PANIC));
     }
     let wants_list = exchange.wants_list;
     let (sender, receiver) = mpsc::channel(16);
@@ -165,7 +164,7 @@ async fn relay_json(
     (mut start, mut response): (StreamStart, reqwest::Response),
 ) -> Response {
     let api = exchange.api;
-    let failed = |message: &str| error_response(api, StatusCode::BAD_GATEWAY, "api_error", message);
+    let failed = |message: &str| error_response(api, StatusCode::BAD_GATEWAY, message);
     loop {
         let (status, mut passed) = (response.status(), response.headers().clone());
         let is_stream = start.is_stream;

@@ -30,7 +30,7 @@ pub use entry::Kind;
 pub use error::HistoryError;
 pub use import::{AgentReport, ImportReport, Importer, Progress};
 pub use places::Places;
-pub use readers::agents;
+pub use readers::{agents, logs_of};
 pub use search::{Excerpt, Found, History, Hit, Message, Query, parse_since};
 pub use sources::Skipped;
 

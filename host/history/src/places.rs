@@ -29,7 +29,8 @@ impl<'a> Places<'a> {
         Some(Self { home, variable })
     }
 
-    pub(crate) fn home(&self) -> &Path {
+    /// The home directory itself.
+    pub fn home(&self) -> &Path {
         &self.home
     }
 

@@ -113,6 +113,13 @@ static FORMATS: [&Format; 22] = [
     &messages::FORMAT,
 ];
 
+/// Returns the logs of an agent on this machine, in no particular order. There are none if no agent
+/// has this name.
+pub fn logs_of(agent: &str, places: &Places<'_>) -> Vec<PathBuf> {
+    let formats = FORMATS.iter().filter(|format| format.agent == agent);
+    formats.flat_map(|format| (format.find)(places)).collect()
+}
+
 /// The names of all agents and formats whose logs are read.
 pub fn agents() -> Vec<&'static str> {
     let mut names: Vec<_> = FORMATS.iter().map(|format| format.agent).collect();

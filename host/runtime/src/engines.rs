@@ -28,7 +28,7 @@ use contexture_compressor::Compressor;
 use contexture_config::{Config, Isolation, Loaded, OnFailure, Schema};
 use contexture_engine_api::{
     About, CurrentCompaction, EngineDefinition, EngineError, EngineFactory, FactoryRequest,
-    OpenRequest, Services, StoreCommand, WindowState, define_engine, make_private_folder,
+    OpenRequest, Plugin, Services, StoreCommand, WindowState, define_engine, make_private_folder,
 };
 use contexture_formats::prompt_cache::Pauses;
 use contexture_providers::ModelClient;
@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::HOST;
 use crate::catalog::{
-    BUILT_IN, Catalog, Choice, Library, Manifest, PluginFiles, Resolution, ResolveError, resolve,
+    BUILT_IN, Catalog, Choice, Manifest, PluginFiles, Resolution, ResolveError, resolve,
 };
 use crate::isolation::{Isolated, IsolatedFactory, Launch, find_program};
 use crate::stdio::{StdioFactory, StdioProcess};
@@ -51,7 +51,7 @@ pub use crate::supervision::{CallError, EngineHealth, HealthState};
 
 pub(crate) use self::loading::load_plugin;
 
-use self::loading::{check_asks, launch_of, load, memory_of, not_loaded, watch_load};
+use self::loading::{check_asks, launch_of, load, memory_of, not_loaded, read_library, watch_load};
 use self::registry::{about, listed, schema_of};
 
 /// Where the code of an engine comes from. Reports and logs print it in lower case.
@@ -208,6 +208,9 @@ pub struct Engines {
     registered: Vec<EngineDefinition>,
     client: ModelClient,
     supervisor: Arc<Supervisor>,
+    /// The libraries of plugins, by name, each empty until it was loaded. A library is read once, and
+    /// all sessions get the code that was checked then.
+    plugins: Mutex<HashMap<String, Slot<Plugin>>>,
     /// One factory per engine, empty until it was created. There is never a second factory for a
     /// name in one configuration, so that two instances of an engine do not open the same files.
     factories: Mutex<HashMap<(Source, String), Slot<dyn EngineFactory>>>,
@@ -271,6 +274,7 @@ impl Engines {
             registered,
             client,
             supervisor: Supervisor::new(policy),
+            plugins: Mutex::default(),
             factories: Mutex::default(),
             isolated: Mutex::default(),
             pauses: Mutex::default(),
@@ -531,24 +535,15 @@ impl Engines {
                 if manifest.command.is_some() {
                     return self.find_program(manifest, library, settings);
                 }
-                let library = manifest
-                    .read_library(library)
-                    .map_err(|problem| Failure::Load(problem.to_string()))?;
-                let origin = library.path.display().to_string();
                 if self.config().isolation_of(&manifest.name) == Isolation::Process {
-                    return self.find_isolated(&manifest.name, settings, library);
+                    return self.find_isolated(manifest, library, settings);
                 }
-                let name = manifest.name.clone();
-                let deadline = self.config().context.supervision.call_deadline_ms;
-                // Armed before the load: if the library hangs in the dynamic linker, the waiting
-                // thread may hang as well and could not report it.
-                let _watch = watch_load(&origin, Duration::from_millis(deadline));
-                let loaded = self
-                    .supervisor
-                    .load(&manifest.name, move || load(&library, &name))
-                    .map_err(|error| not_loaded(error, &origin))?;
-                let plugin = loaded.map_err(Failure::Load)?;
-                check_asks(manifest, &plugin.description().about).map_err(Failure::Load)?;
+                let slot = Arc::clone(
+                    lock(&self.plugins)
+                        .entry(manifest.name.clone())
+                        .or_default(),
+                );
+                let plugin = get_or_make(&slot, || self.load(manifest, library))?;
                 Ok(ChosenEngine {
                     settings,
                     isolated: None,
@@ -556,11 +551,28 @@ impl Engines {
                     about: plugin.description().about.clone(),
                     name: manifest.name.clone(),
                     source: Source::Plugin,
-                    origin,
+                    origin: library.display().to_string(),
                     create: Box::new(move |request| plugin.create(request)),
                 })
             }
         }
+    }
+
+    /// Reads, checks and loads the library of a plugin.
+    fn load(&self, manifest: &Manifest, library: &Path) -> Result<Arc<Plugin>, Failure> {
+        let read = read_library(manifest, library)?;
+        let (origin, name) = (library.display().to_string(), manifest.name.clone());
+        let deadline = self.config().context.supervision.call_deadline_ms;
+        // Armed before the load: if the library hangs in the dynamic linker, the waiting thread may
+        // hang as well and could not report it.
+        let _watch = watch_load(&origin, Duration::from_millis(deadline));
+        let loaded = self
+            .supervisor
+            .load(&manifest.name, move || load(&read, &name))
+            .map_err(|error| not_loaded(error, &origin))?;
+        let plugin = loaded.map_err(Failure::Load)?;
+        check_asks(manifest, &plugin.description().about).map_err(Failure::Load)?;
+        Ok(plugin)
     }
 
     /// Starts the program of a plugin for one session and prepares the engine to be opened in it. It
@@ -614,12 +626,12 @@ impl Engines {
     /// started or cannot load the library.
     fn find_isolated(
         &self,
-        name: &str,
+        manifest: &Manifest,
+        library: &Path,
         settings: String,
-        library: Library,
     ) -> Result<ChosenEngine, Failure> {
-        let origin = format!("{}, in a process of its own", library.path.display());
-        let isolated = self.isolated(name, library)?;
+        let name = manifest.name.as_str();
+        let isolated = self.isolated(manifest, library)?;
         let started = Arc::clone(&isolated);
         let description = (self.supervisor)
             .load(name, move || started.description())
@@ -634,7 +646,7 @@ impl Engines {
             is_shared: true,
             about: description.about,
             source: Source::Plugin,
-            origin,
+            origin: format!("{}, in a process of its own", library.display()),
             create: Box::new(move |request| Ok(Box::new(IsolatedFactory::new(engine, request)))),
         })
     }
@@ -643,12 +655,15 @@ impl Engines {
     /// once get the same. No process is started yet.
     ///
     /// # Errors
-    /// Returns [`OpenError::NotIsolated`] if the program that runs engines is not found.
-    fn isolated(&self, name: &str, library: Library) -> Result<Arc<Isolated>, OpenError> {
+    /// Returns an error if the library cannot be used, or if the program that runs engines is not
+    /// found.
+    fn isolated(&self, manifest: &Manifest, library: &Path) -> Result<Arc<Isolated>, Failure> {
+        let name = manifest.name.as_str();
         let mut all = lock(&self.isolated);
         if let Some(isolated) = all.get(name).and_then(Weak::upgrade) {
             return Ok(isolated);
         }
+        let library = read_library(manifest, library)?;
         let context = &self.config().context;
         let program = find_program(
             context.engine_host.as_deref(),

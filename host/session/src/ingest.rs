@@ -8,25 +8,27 @@
 //!
 //! Read [`Ingest::ingest`] first. It decides whether the request belongs to the conversation at all,
 //! and `apply_alignment` applies the alignment. A request is split in `request`, compared with the
-//! conversation in `compare`, and the new window is made in `next_window`. [`Ingest::answer`] appends
+//! conversation in `compare`, its messages get their ids in `origins`, and the new window is made in
+//! `next_window`. [`Ingest::answer`] appends
 //! the model's answer, and `unseen` collects what the engine is to be shown. Nothing here knows of
 //! engines.
 
 pub(crate) mod compare;
 mod next_window;
+mod origins;
 mod unseen;
 
-use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use contexture_engine_api::{MessageId, MessageKind};
 use contexture_formats::{Conversation, Format, FormatError};
 
-use contexture_transcript::{Fingerprint, HostText, IdMap, IdSet, Ids, Known, Origin, WireEntry};
+use contexture_transcript::{Fingerprint, IdMap, Ids, Known, Origin, WireEntry};
 
 use self::compare::{Compared, Incoming, compare};
 use self::next_window::Changes;
+use self::origins::Origins;
 use super::align::{Match, raw_hash};
 use super::conversation::ConversationState;
 use super::error::SessionError;
@@ -171,9 +173,16 @@ impl Ingest {
         &self,
         current: &mut ConversationState,
         request: &Request<'_>,
-        compared: Compared,
-        mut ingested: Ingested,
+        mut compared: Compared,
+        ingested: Ingested,
     ) -> Result<Ingested, SessionError> {
+        let goes_on = ingested.common == current.history.sent.raw.len();
+        let mut origins = Origins {
+            next_id: current.window.next_id(),
+            log: Vec::new(),
+            ingested,
+        };
+        origins.of_messages(&mut current.history, &mut compared);
         let Compared {
             kept,
             mut incoming,
@@ -181,124 +190,34 @@ impl Ingest {
             aligned,
             appends,
         } = compared;
-        let is_abridged = incoming.iter().any(Incoming::is_foreign_summary);
-        let is_first = current.history.branch().is_empty();
+        let said_again = alignment.said_again.iter().filter_map(|(old, at)| {
+            let new = aligned.get(*at).and_then(|at| incoming.get(*at))?;
+            Some((*old, new.origin?.id()))
+        });
+        let said_again = said_again.collect();
+        let known = alignment.abridged.len();
+        let foreign =
+            origins.of_host_texts(&mut current.history, &mut incoming, &alignment.abridged);
+        let Origins {
+            next_id,
+            log,
+            mut ingested,
+        } = origins;
         let mut changes = Changes {
             unmatched: alignment.unmatched.iter().copied().collect(),
             cut: alignment.cut,
             after: None,
-            revised: IdMap::default(),
-            said_again: IdMap::default(),
+            revised: ingested
+                .revised
+                .iter()
+                .map(|(new, old)| (*old, *new))
+                .collect(),
+            said_again,
             appends,
-            goes_on: ingested.common == current.history.sent.raw.len(),
+            goes_on,
             settled: Ids::default(),
             withdrawn: Ids::default(),
         };
-        let mut next_id = current.window.next_id();
-        let mut fresh = || {
-            next_id += 1;
-            MessageId(next_id - 1)
-        };
-        // The messages of the conversation by id, if some are said again in a shorter form.
-        let by_id: OnceCell<IdMap<Known>> = OnceCell::new();
-        let mut log: Vec<(Known, Option<MessageId>)> = Vec::new();
-        let mut unsent_again: IdMap<MessageId> = IdMap::default();
-        let mut hidden_again = alignment.hidden_again.iter().peekable();
-        // A message that no answer follows has just been written by the client, whatever it looks
-        // like.
-        let answers = incoming.iter().rposition(Incoming::is_an_answer);
-        for (place, (at, matched)) in aligned.iter().zip(&alignment.matches).enumerate() {
-            let has_answer = answers.is_some_and(|answer| *at < answer);
-            let Some(new) = incoming.get_mut(*at) else {
-                continue;
-            };
-            let short = match new.origin {
-                Some(Origin::Shortened(id)) => Some(id),
-                _ => None,
-            };
-            new.origin = Some(match *matched {
-                Match::Same(id) | Match::Revises(id) if short.is_some() => Origin::Shortened(id),
-                Match::Same(id) => Origin::Said(id),
-                // If the record was lost, a message that looks like a shorter form is one. Its form
-                // is all that is left of the message. An engine that shortens without a summary
-                // leaves only the seals, which a cleared result has not.
-                Match::New
-                    if short.is_none()
-                        && new.kind == MessageKind::Replaced
-                        && (is_abridged || is_first && !new.is_cleared())
-                        && has_answer =>
-                {
-                    let (id, fingerprint) = (fresh(), new.fingerprint);
-                    log.push((Known { id, fingerprint }, None));
-                    current.history.write(HostText::short(id, fingerprint));
-                    Origin::Shortened(id)
-                }
-                Match::Revises(_) | Match::New => {
-                    let id = fresh();
-                    ingested.new.push(id);
-                    let said_before = short.and_then(|short| {
-                        let branch = current.history.branch().iter();
-                        let branch = branch.map(|known| (known.id, *known));
-                        by_id.get_or_init(|| branch.collect()).get(&short)
-                    });
-                    let old = match *matched {
-                        Match::Revises(old) => Some(old),
-                        _ => None,
-                    };
-                    if let Some(old) = old {
-                        changes.revised.insert(old, id);
-                        ingested.revised.push((id, old));
-                    }
-                    match said_before {
-                        // The client has only a shorter form of a message that it says again.
-                        Some(before) => {
-                            unsent_again.insert(before.id, id);
-                            let fingerprint = before.fingerprint;
-                            log.push((Known { id, fingerprint }, None));
-                            current.history.write(HostText::short(id, new.fingerprint));
-                            Origin::Shortened(id)
-                        }
-                        None => {
-                            let fingerprint = new.fingerprint;
-                            log.push((Known { id, fingerprint }, old));
-                            Origin::Said(id)
-                        }
-                    }
-                }
-            });
-            while let Some((known, _)) = hidden_again.next_if(|(_, before)| *before == place) {
-                let id = fresh();
-                ingested.new.push(id);
-                unsent_again.insert(known.id, id);
-                log.push((Known { id, ..*known }, None));
-            }
-        }
-        for (old, at) in &alignment.said_again {
-            let new = aligned.get(*at).and_then(|at| incoming.get(*at));
-            if let Some(origin) = new.and_then(|new| new.origin) {
-                changes.said_again.insert(*old, origin.id());
-            }
-        }
-        current.history.rename_covered(&unsent_again);
-        let now = |id: &MessageId| *unsent_again.get(id).unwrap_or(id);
-        let covers: IdSet = alignment.abridged.iter().map(now).collect();
-        let known = alignment.abridged.len();
-        let mut foreign = 0;
-        for new in incoming.iter_mut().filter(|new| new.origin.is_none()) {
-            let id = fresh();
-            let is_notice = new.is_foreign_notice();
-            foreign += usize::from(!is_notice);
-            new.origin = Some(Origin::Host(id));
-            current.history.write(HostText {
-                identity: new.fingerprint.identity,
-                id,
-                shortens: false,
-                covers: match is_notice {
-                    true => IdSet::default(),
-                    false => covers.clone(),
-                },
-            });
-        }
         // If a session begins with a document, its reader knows that the document is complete, so
         // no warning is needed.
         let begins = !request.is_sent() && current.history.branch().is_empty();
@@ -337,8 +256,7 @@ impl Ingest {
                 wires: unit.wires,
             });
         }
-        entries.extend(current.originals_of(&unsent_again, &changes.said_again));
-        ingested.unsent_again = unsent_again;
+        entries.extend(current.originals_of(&ingested.unsent_again, &changes.said_again));
         changes.settle(&current.history);
         let sent: Ids = units.iter().map(|unit| unit.origin.id()).collect();
         let before = current.history.sent.units.iter().skip(kept);

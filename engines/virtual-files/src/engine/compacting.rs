@@ -215,27 +215,24 @@ impl VirtualFiles {
             let text = self.notice(window, before, Some(&file));
             after += self.services.count_tokens(&text) + framing;
         }
-        // Messages that stay and are too large become files, the largest first.
-        let mut shorter: HashMap<usize, String> = HashMap::new();
         let nothing_leaves = summary.is_none();
         let stays = |at: usize| nothing_leaves || plan.keeps(at);
-        if after > goal {
-            let mut large: Vec<usize> = (0..messages.len())
-                .filter(|at| stays(*at) && may_shrink(*at))
-                .collect();
-            // The largest messages come first, so that few of them have to become files.
-            large.sort_by_key(|at| std::cmp::Reverse(messages[*at].tokens()));
-            for at in large {
-                let message = &messages[at];
-                if after <= goal {
-                    break;
-                }
-                if let Some(text) = self.shortened(message, limits.preview)? {
-                    after = after.saturating_sub(message.tokens())
-                        + self.services.count_tokens(&text)
-                        + framing;
-                    shorter.insert(at, text);
-                }
+        // Messages that stay and are too large become files, the largest first, so that they are
+        // few.
+        let mut large: Vec<usize> = (0..messages.len())
+            .filter(|at| stays(*at) && may_shrink(*at))
+            .collect();
+        large.sort_by_key(|at| std::cmp::Reverse(messages[*at].tokens()));
+        let mut shorter: HashMap<usize, String> = HashMap::new();
+        for at in large {
+            if after <= goal {
+                break;
+            }
+            let message = &messages[at];
+            if let Some(text) = self.shortened(message, limits.preview)? {
+                let tokens = self.services.count_tokens(&text) + framing;
+                after = after.saturating_sub(message.tokens()) + tokens;
+                shorter.insert(at, text);
             }
         }
 
@@ -255,25 +252,7 @@ impl VirtualFiles {
             ));
         }
 
-        let covers: Vec<MessageId> = (0..messages.len())
-            .filter(|at| !stays(*at) && messages[*at].kind() != MessageKind::Notice)
-            .map(|at| messages[at].id())
-            .collect();
-        let mut entries = Vec::with_capacity(messages.len());
-        entries.extend(summary.map(|text| Entry::summary(text, covers)));
-        for (at, message) in messages.iter().enumerate() {
-            let id = message.id();
-            match shorter.remove(&at) {
-                _ if message.kind() == MessageKind::Notice => {
-                    entries.push(Entry::dropped(id, "its figures are out of date"));
-                }
-                Some(text) => {
-                    entries.push(Entry::Replace(Replacement::new(id).text(Some(text))));
-                }
-                None if stays(at) => entries.push(Entry::Keep(id)),
-                None => {}
-            }
-        }
+        let mut entries = entries_of(messages, summary, shorter, stays);
         if is_due {
             // The file is listed from the commit on, which is also when the notice appears.
             let text = self.notice(window, after, Some(&file));
@@ -359,6 +338,34 @@ impl VirtualFiles {
             self.cycle.prepare(&notes);
         }
     }
+}
+
+/// Returns the entries of a proposal: the summary of all messages that do not stay, and those that
+/// stay, some of them in a shorter form.
+fn entries_of(
+    messages: &[MessageView<'_>],
+    summary: Option<String>,
+    mut shorter: HashMap<usize, String>,
+    stays: impl Fn(usize) -> bool,
+) -> Vec<Entry> {
+    let covers: Vec<MessageId> = (0..messages.len())
+        .filter(|at| !stays(*at) && messages[*at].kind() != MessageKind::Notice)
+        .map(|at| messages[at].id())
+        .collect();
+    let mut entries = Vec::with_capacity(messages.len() + 2);
+    entries.extend(summary.map(|text| Entry::summary(text, covers)));
+    for (at, message) in messages.iter().enumerate() {
+        let id = message.id();
+        match shorter.remove(&at) {
+            _ if message.kind() == MessageKind::Notice => {
+                entries.push(Entry::dropped(id, "its figures are out of date"));
+            }
+            Some(text) => entries.push(Entry::Replace(Replacement::new(id).text(Some(text)))),
+            None if stays(at) => entries.push(Entry::Keep(id)),
+            None => {}
+        }
+    }
+    entries
 }
 
 /// Returns a message of the user without the mark of its file. The user did not write that line,

@@ -163,6 +163,15 @@ pub(super) fn watch_load(library: &str, deadline: Duration) -> impl Drop + use<>
     end_watched_after(deadline + LATER, message)
 }
 
+/// Reads the library of a plugin and checks it.
+///
+/// # Errors
+/// Others can write the file, or it does not match its pin.
+pub(super) fn read_library(manifest: &Manifest, library: &Path) -> Result<Library, Failure> {
+    let read = manifest.read_library(library);
+    read.map_err(|problem| Failure::Load(problem.to_string()))
+}
+
 /// The libraries loaded in this process, by the hash of their bytes. Each is loaded only once,
 /// because two copies of an engine would open the same files. None is ever unloaded.
 static LIBRARIES: Mutex<Vec<(u128, Slot<Plugin>)>> = Mutex::new(Vec::new());

@@ -3,7 +3,7 @@
 
 use contexture_engine_api::MessageId;
 use contexture_formats::{sealed_short, sealed_summary};
-use contexture_transcript::{EntryContent, InForce};
+use contexture_transcript::{EntryContent, HostText, InForce};
 
 use super::*;
 use crate::testing::{body, conversation, ids, message, talk};
