@@ -411,13 +411,16 @@ fn stored_item(
 }
 
 /// Whether the engine may offer no tools with this request. A client that forbids tool calls must not
-/// get one. Most models of the Gemini API refuse functions beside Google's own tools.
+/// get one, and neither must a client that fetches the answer with another request, because that one
+/// passes unchanged. Most models of the Gemini API refuse functions beside Google's own tools.
 fn forbids_tools(api: Api, wire: &formats::WireBody<'_>) -> bool {
     if api != Api::Gemini {
-        return matches!(
-            wire.member("tool_choice"),
-            Some("\"none\"" | "{\"type\":\"none\"}" | "{\"type\": \"none\"}")
-        );
+        let is_fetched = wire.member("background") == Some("true");
+        return is_fetched
+            || matches!(
+                wire.member("tool_choice"),
+                Some("\"none\"" | "{\"type\":\"none\"}" | "{\"type\": \"none\"}")
+            );
     }
     let config = gemini::member(wire, "toolConfig");
     let mode = &gemini::field(&config, "functionCallingConfig")["mode"];

@@ -63,10 +63,11 @@ pub(crate) const COMPACT: &str = "/responses/compact";
 
 /// The endpoints that carry conversations, by the end of their path. A longer suffix has to precede
 /// a shorter one that it ends with.
-const CONVERSATIONS: [(&str, Endpoint); 5] = [
+const CONVERSATIONS: [(&str, Endpoint); 6] = [
     ("/chat/completions", Endpoint::Conversation(Api::Chat)),
     ("/responses", Endpoint::Conversation(Api::Responses)),
     (COMPACT, Endpoint::Conversation(Api::Responses)),
+    ("/responses/input_tokens", Endpoint::Count(Api::Responses)),
     ("/messages/count_tokens", Endpoint::Count(Api::Messages)),
     ("/messages", Endpoint::Conversation(Api::Messages)),
 ];
@@ -177,11 +178,10 @@ impl Route {
             .or_else(|| gemini(&normal))
             .unwrap_or_else(|| (Endpoint::Other, other(path, &normal, headers)));
         let provider = match endpoint {
-            Endpoint::Conversation(api @ (Api::Messages | Api::Gemini)) | Endpoint::Count(api) => {
-                api.provider()
-            }
+            Endpoint::Conversation(api @ (Api::Messages | Api::Gemini))
+            | Endpoint::Count(api @ (Api::Messages | Api::Gemini)) => api.provider(),
             _ if is_chatgpt(&normal, headers) => Provider::ChatGpt,
-            Endpoint::Conversation(api) => api.provider(),
+            Endpoint::Conversation(api) | Endpoint::Count(api) => api.provider(),
             Endpoint::Other => provider_of(&normal, headers),
         };
         Self {

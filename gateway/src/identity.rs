@@ -17,19 +17,19 @@ use contexture::lock;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::gemini;
-use crate::proof::{self, Fingerprint};
+use crate::proof::{self, Shown};
 
 /// The most messages that are cached.
 const MAX_CACHED: usize = 500_000;
 
-/// What a wire message says, reduced to the parts that are compared. It is small and copied freely,
-/// because there is one for each message of each request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a wire message says, reduced to the parts that are compared. It is small, because there is
+/// one for each message of each request.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MessageIdentity {
     /// The hash of its meaning. If the message cannot be parsed, the hash of its bytes.
     pub(crate) identity: u64,
-    /// The fingerprint of the model's answer in it. None for messages of the client.
-    pub(crate) fingerprint: Option<Fingerprint>,
+    /// The fingerprints of the model's answer in it.
+    pub(crate) shown: Shown,
     /// Whether the model wrote it, even if it contains only thinking. It does if any message in it
     /// has the role `assistant`.
     pub(crate) is_answer: bool,
@@ -51,10 +51,10 @@ struct Cached {
 impl Cached {
     fn get(&mut self, bytes: u64) -> Option<MessageIdentity> {
         if let Some(message) = self.newer.get(&bytes) {
-            return Some(*message);
+            return Some(message.clone());
         }
         let message = self.older.remove(&bytes)?;
-        self.insert(bytes, message);
+        self.insert(bytes, message.clone());
         Some(message)
     }
 
@@ -85,10 +85,10 @@ impl IdentityCache {
         let mut parse = |bytes: u64, raw: &T| {
             let message = read(format, raw.as_ref()).unwrap_or(MessageIdentity {
                 identity: bytes,
-                fingerprint: None,
+                shown: Shown::default(),
                 is_answer: false,
             });
-            parsed.push((bytes, message));
+            parsed.push((bytes, message.clone()));
             message
         };
         let all = known.into_iter().zip(bytes).zip(messages);
@@ -123,7 +123,7 @@ fn read(format: Format, raw: &str) -> Option<MessageIdentity> {
     }
     (!messages.is_empty()).then(|| MessageIdentity {
         identity: hash.digest(),
-        fingerprint: proof::fingerprint(&messages),
+        shown: proof::shown(&messages),
         is_answer: messages.iter().any(|message| message.role == "assistant"),
     })
 }
@@ -146,13 +146,13 @@ mod tests {
     fn messages_that_are_still_sent_stay_cached() {
         let message = MessageIdentity {
             identity: 1,
-            fingerprint: None,
+            shown: Shown::default(),
             is_answer: false,
         };
         let mut cached = Cached::default();
-        cached.insert(0, message);
+        cached.insert(0, message.clone());
         for bytes in 1..=MAX_CACHED as u64 {
-            cached.insert(bytes, message);
+            cached.insert(bytes, message.clone());
             assert!(bytes % 1_000 > 0 || cached.get(0).is_some(), "{bytes}");
         }
         assert!(cached.newer.len() + cached.older.len() <= MAX_CACHED);

@@ -31,7 +31,9 @@ use crate::session_key::Scope;
 use crate::sessions::{IdReservation, Sessions};
 
 const MAX_REQUESTS: usize = 16;
-const MAX_ANSWERS: usize = 64;
+/// How many fingerprints of answers are kept for each conversation. An answer has one of what it
+/// says, and one for each random word in the ids of its calls.
+const MAX_ANSWERS: usize = 128;
 /// How many fingerprints of summaries are kept for each conversation. A fingerprint is one line of
 /// a summary.
 const MAX_SUMMARY_LINES: usize = 256;
@@ -75,9 +77,10 @@ struct Lineage {
     turns: Vec<PastRequest>,
     /// How many requests the conversation had. Also identifies the last request.
     number: u64,
-    /// Fingerprints of the model's answers, oldest first, at most [`MAX_ANSWERS`].
+    /// Fingerprints of the model's answers, oldest first, at most [`MAX_ANSWERS`]. What an answer
+    /// says comes after its ids.
     answers: Vec<Fingerprint>,
-    /// The last answer in the last request, and a hash of what the client said after it.
+    /// What the last answer in the last request says, and a hash of what the client said after it.
     before: Option<Fingerprint>,
     #[serde(rename = "asked")]
     client_hash: u64,
@@ -93,6 +96,22 @@ struct Lineage {
     /// number at that time. They count only until the next request, because by then that proof has
     /// expired.
     summaries_of: Option<(u64, Vec<Fingerprint>)>,
+}
+
+impl Lineage {
+    /// Adds the fingerprints of an answer as the last ones. If an id proves it, what it says does
+    /// not: the call may write a file that everybody knows.
+    fn add_answer(&mut self, answer: &Answer) {
+        let said = match answer.ids.is_empty() {
+            true => answer.said,
+            false => answer.said.without_weight(),
+        };
+        for fingerprint in answer.ids.iter().copied().chain([said]) {
+            self.answers.retain(|known| *known != fingerprint);
+            self.answers.push(fingerprint);
+        }
+        keep_last(&mut self.answers, MAX_ANSWERS);
+    }
 }
 
 /// The parts of a request that decide which conversation it continues.
@@ -126,9 +145,9 @@ pub(crate) struct LineageMatch {
     system: u64,
     turn: PastRequest,
     client_hash: u64,
-    /// The end and the fingerprint of each answer in the request. The client may return an answer
-    /// in another form than the session knows.
-    answers: Vec<(usize, Fingerprint)>,
+    /// The answers in the request. The client may return an answer in another form than the session
+    /// knows.
+    answers: Vec<Answer>,
     chain: Vec<u64>,
     is_trusted: bool,
     /// If the proof was [`Proof::All`]: the number of requests that the conversation had. The proof
@@ -144,51 +163,55 @@ pub(crate) struct LineageMatch {
 
 /// The hash over the first messages, for every count from 1. Two requests begin alike if their
 /// hashes at the same count are equal.
-fn chain(identities: &[MessageIdentity]) -> Vec<u64> {
+fn chain<'i>(identities: impl IntoIterator<Item = &'i MessageIdentity>) -> Vec<u64> {
     let mut hash = Xxh3::new();
     let link = |message: &MessageIdentity| {
         hash.update(&message.identity.to_le_bytes());
         hash.digest()
     };
-    identities.iter().map(link).collect()
+    identities.into_iter().map(link).collect()
 }
 
-/// The answers in a request. Each has the position of its last message with a fingerprint, and that
-/// fingerprint. Consecutive messages of the model are one answer.
-fn answers(identities: &[MessageIdentity]) -> Vec<(usize, Fingerprint)> {
-    let mut answers: Vec<(usize, Fingerprint)> = Vec::new();
+/// An answer of the model. Consecutive messages of the model are one answer.
+#[derive(Debug)]
+struct Answer {
+    /// The position of its last message that says something.
+    at: usize,
+    said: Fingerprint,
+    /// The random words in the ids of its calls.
+    ids: Vec<Fingerprint>,
+}
+
+/// The answers in a request.
+fn answers(identities: &[MessageIdentity]) -> Vec<Answer> {
+    let mut answers: Vec<Answer> = Vec::new();
     let mut continues = false;
     for (at, one) in identities.iter().enumerate() {
-        if let Some(fingerprint) = one.fingerprint {
+        if let Some(said) = one.shown.said {
+            let ids = (one.shown.ids.iter()).filter(|id| id.is_unguessable());
+            let ids = ids.copied();
             match answers.last_mut().filter(|_| continues) {
-                Some(last) => *last = (at, fingerprint),
-                None => answers.push((at, fingerprint)),
+                Some(last) => {
+                    last.at = at;
+                    last.said = last.said.and(said);
+                    last.ids.extend(ids);
+                }
+                None => answers.push(Answer {
+                    at,
+                    said,
+                    ids: ids.collect(),
+                }),
             }
         }
-        continues = one.is_answer && (continues || one.fingerprint.is_some());
+        continues = one.is_answer && (continues || one.shown.said.is_some());
     }
     answers
 }
 
-/// The fingerprint of an answer that consists of these messages, or None if no message has one.
-fn answer_fingerprint(identities: &[MessageIdentity]) -> Option<Fingerprint> {
-    identities
-        .iter()
-        .rev()
-        .find_map(|message| message.fingerprint)
-}
-
-/// The hash over all messages, or 0 if there are none.
-fn hash_of(identities: &[MessageIdentity]) -> u64 {
-    chain(identities).last().copied().unwrap_or_default()
-}
-
-/// The hash over the client's own messages. Messages of the model are skipped.
+/// The hash over the client's own messages, or 0 if there are none. Messages of the model are skipped.
 fn client_hash(identities: &[MessageIdentity]) -> u64 {
-    let own: Vec<MessageIdentity> = (identities.iter().filter(|message| !message.is_answer))
-        .copied()
-        .collect();
-    hash_of(&own)
+    let own = identities.iter().filter(|message| !message.is_answer);
+    chain(own).last().copied().unwrap_or_default()
 }
 
 /// Finds the conversation of a request among those of its name, or begins a new one.
@@ -235,7 +258,7 @@ pub(crate) fn find(
         Some(_) => None,
         None => matcher.may_follow(&known),
     };
-    let last_answer = answers.last().map_or(0, |(at, _)| at + 1);
+    let last_answer = answers.last().map_or(0, |answer| answer.at + 1);
     let is_known = found.is_some();
     let (owner, session, reserved) = match found {
         Some((owner, session)) => (owner, session, None),
@@ -407,9 +430,9 @@ enum Proof {
 struct Matcher<'r> {
     query: &'r LineageQuery<'r>,
     chain: &'r [u64],
-    answers: &'r [(usize, Fingerprint)],
-    /// The fingerprints of `answers` and of the items before a provider's compaction.
-    fingerprints: HashSet<Fingerprint>,
+    answers: &'r [Answer],
+    /// All that its messages and its answers show, and the items before a provider's compaction.
+    shown: HashSet<u64>,
     /// Whether the name has so few conversations that two short answers are a proof.
     accepts_pairs: bool,
 }
@@ -418,20 +441,18 @@ impl<'r> Matcher<'r> {
     fn new(
         query: &'r LineageQuery<'r>,
         chain: &'r [u64],
-        answers: &'r [(usize, Fingerprint)],
+        answers: &'r [Answer],
         known: &[KnownConversation],
     ) -> Self {
-        let before = query
-            .identities_before
-            .iter()
-            .filter_map(|message| message.fingerprint);
+        let messages = query.identities_before.iter().chain(query.identities);
+        let shown =
+            messages.flat_map(|message| message.shown.said.iter().chain(&message.shown.ids));
+        let shown = shown.chain(answers.iter().map(|answer| &answer.said));
         Self {
             query,
             chain,
             answers,
-            fingerprints: before
-                .chain(answers.iter().map(|(_, fingerprint)| *fingerprint))
-                .collect(),
+            shown: shown.map(|fingerprint| fingerprint.0).collect(),
             accepts_pairs: known.len() <= MAX_CONVERSATIONS_FOR_PAIRS,
         }
     }
@@ -457,7 +478,7 @@ impl Matcher<'_> {
         let given = lineage.answers.iter().copied();
         let mut evidence = Evidence::default();
         given
-            .filter(|fingerprint| self.fingerprints.contains(fingerprint))
+            .filter(|fingerprint| self.shown.contains(&fingerprint.0))
             .for_each(|fingerprint| evidence.add_answer(fingerprint));
         let mut turns = lineage.turns.iter();
         if evidence.is_enough()
@@ -510,8 +531,8 @@ impl Matcher<'_> {
             .iter())
         .take_while(|message| message.is_answer)
         .count();
-        let known = |(at, fingerprint): &&(usize, Fingerprint)| {
-            *at < count + follows && lineage.answers.contains(fingerprint)
+        let known = |answer: &&Answer| {
+            answer.at < count + follows && lineage.answers.contains(&answer.said)
         };
         self.answers.iter().filter(known).count() >= 2
     }
@@ -519,14 +540,16 @@ impl Matcher<'_> {
     /// Whether the last two answers in the request are the last two of the conversation, with the
     /// same client messages between them.
     fn shows_last_pair(&self, lineage: &Lineage) -> bool {
-        let (Some(last), Some(before), [.., (from, one), (to, other)]) =
+        let (Some(last), Some(before), [.., one, other]) =
             (lineage.answers.last(), lineage.before, self.answers)
         else {
             return false;
         };
-        let between = self.query.identities.get(from + 1..*to).unwrap_or_default();
+        let between = (self.query.identities)
+            .get(one.at + 1..other.at)
+            .unwrap_or_default();
         lineage.is_answered
-            && (before, *last) == (*one, *other)
+            && (before, *last) == (one.said, other.said)
             && lineage.answers.contains(&before)
             && lineage.client_hash != 0
             && client_hash(between) == lineage.client_hash
@@ -538,16 +561,24 @@ impl Matcher<'_> {
         let Some((count, true)) = self.longest(lineage) else {
             return false;
         };
-        let mut follows = (self
+        let follows = self
             .query
             .identities
             .get(count..)
             .unwrap_or_default()
-            .iter())
-        .take_while(|message| message.is_answer);
+            .iter();
+        let follows = follows.take_while(|message| message.is_answer);
+        // What the client was given may be more than one message, and the client may add another.
+        let mut said = follows.filter_map(|message| message.shown.said).scan(
+            Fingerprint::default(),
+            |all, said| {
+                *all = all.and(said);
+                Some(*all)
+            },
+        );
         let last = lineage.answers.last().filter(|_| lineage.is_answered);
         let has_answer = match last {
-            Some(last) => follows.any(|message| message.fingerprint == Some(*last)),
+            Some(last) => said.any(|said| said == *last),
             None => !lineage.is_answered && self.has_system_of(lineage),
         };
         // A client that began with a token has to send it again, or show a stronger proof.
@@ -584,8 +615,8 @@ impl Matcher<'_> {
         // The early messages were changed, or the agent began anew. The fingerprints have to belong
         // to exactly one conversation.
         let shows_one = |lineage: &Lineage| {
-            let mut own = self.answers.iter();
-            own.any(|(_, fingerprint)| lineage.answers.contains(fingerprint))
+            let mut given = lineage.answers.iter();
+            given.any(|fingerprint| self.shown.contains(&fingerprint.0))
         };
         let shows = |(one, proof): &&(&KnownConversation, Proof)| {
             *proof > Proof::Token || shows_one(&one.lineage)
@@ -685,14 +716,11 @@ impl LineageMatch {
             lineage.is_plain &= last.is_none_or(grew);
             // Clients may send answers back in another form, so both forms are kept.
             let before = last.map_or(usize::MAX, |last| last.count);
-            for (_, fingerprint) in self.answers.iter().filter(|(at, _)| *at >= before) {
-                if !lineage.answers.contains(fingerprint) {
-                    lineage.answers.push(*fingerprint);
-                }
+            for answer in self.answers.iter().filter(|answer| answer.at >= before) {
+                lineage.add_answer(answer);
             }
-            keep_last(&mut lineage.answers, MAX_ANSWERS);
             lineage.system = self.system;
-            lineage.before = self.answers.last().map(|(_, fingerprint)| *fingerprint);
+            lineage.before = self.answers.last().map(|answer| answer.said);
             lineage.client_hash = self.client_hash;
             lineage.is_answered = false;
             lineage.number += 1;
@@ -730,17 +758,15 @@ impl LineageMatch {
         let _ = tokio::time::timeout(NOTE_TIMEOUT, self.noted.wait()).await;
     }
 
-    /// The change of the record that stores the fingerprint of the model's answer. It changes nothing
+    /// The change of the record that stores the fingerprints of the model's answer. It changes nothing
     /// if the request is not in the record, or if the conversation had another one in the meantime.
-    /// None if the answer has no fingerprint.
+    /// None if the answer says nothing.
     pub(crate) fn answer_change(&self, answer: &[MessageIdentity]) -> Option<KeptChange<'_>> {
-        let answer = answer_fingerprint(answer)?;
+        let answer = answers(answer).pop()?;
         let number = self.noted.get().copied();
         Some(update(&self.owner, &self.session, move |known| {
             let mut lineage = known.filter(|lineage| Some(lineage.number) == number)?;
-            lineage.answers.retain(|known| *known != answer);
-            lineage.answers.push(answer);
-            keep_last(&mut lineage.answers, MAX_ANSWERS);
+            lineage.add_answer(&answer);
             lineage.is_answered = true;
             Some(lineage)
         }))

@@ -182,7 +182,7 @@ const MAX_MODELS: usize = 50;
 const OTHER: &str = "other";
 
 /// The agents that are known by how their `user-agent` begins, in lower case.
-const AGENTS: [(&str, &str); 18] = [
+const AGENTS: [(&str, &str); 20] = [
     ("claude-cli", "claude-code"),
     ("claude-code", "claude-code"),
     ("codex", "codex"),
@@ -194,6 +194,8 @@ const AGENTS: [(&str, &str); 18] = [
     ("goose", "goose"),
     ("qwencode", "qwen-code"),
     ("geminicli", "gemini-cli"),
+    ("kilo/", "kilo-code"),
+    ("kimicli/", "kimi-cli"),
     ("litellm", "litellm"),
     ("ai-sdk", "ai-sdk"),
     ("openai/", "openai-sdk"),

@@ -5,8 +5,8 @@
 //! session's client. So the gateway stores a [`Fingerprint`] of each answer that it passed on, and
 //! looks for the fingerprints in later requests.
 //!
-//! [`fingerprint`] computes the fingerprint of an answer, and [`Evidence`] adds up what a request
-//! shows until it is enough. [`summary_fingerprints`] and [`shows_summary`] do the same for
+//! [`shown`] computes the fingerprints of an answer, and [`Evidence`] adds up what a request shows
+//! until it is enough. [`summary_fingerprints`] and [`shows_summary`] do the same for
 //! summaries, which agents embed in a text of their own. Which proofs count in which case is
 //! decided by [`lineage`](crate::lineage).
 
@@ -26,11 +26,38 @@ const MIN_EVIDENCE_LETTERS: u32 = 240;
 const MIN_LINE_LETTERS: u32 = 30;
 /// The weight of a fingerprint that nobody can guess. One of them is enough.
 const UNGUESSABLE: u32 = u32::MAX;
+/// How many random words of a text or an id are looked at. It limits the memory for long ones.
+const MAX_RANDOM_WORDS: usize = 64;
 
 /// The fingerprint of a text, and the number of letters and digits that an attacker would have to
-/// guess.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// guess. Only the texts are compared.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Fingerprint(pub(crate) u64, u32);
+
+impl PartialEq for Fingerprint {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Fingerprint {}
+
+impl Fingerprint {
+    /// The fingerprint of both together, in any order.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self(self.0.wrapping_add(other.0), self.1.saturating_add(other.1))
+    }
+
+    /// The same text, which is no evidence.
+    pub(crate) fn without_weight(self) -> Self {
+        Self(self.0, 0)
+    }
+
+    /// Whether this is a random word in the id of a call.
+    pub(crate) fn is_unguessable(&self) -> bool {
+        self.1 == UNGUESSABLE
+    }
+}
 
 /// Adds up the fingerprints that a request shows, each one once.
 #[derive(Debug, Default)]
@@ -48,8 +75,8 @@ impl Evidence {
         }
     }
 
-    /// Adds the fingerprint of an answer. It counts if the answer is long or contains the id of a
-    /// call.
+    /// Adds a fingerprint of an answer. It counts if the answer is long, or if it is a random word
+    /// in an id.
     pub(crate) fn add_answer(&mut self, fingerprint: Fingerprint) {
         self.add(fingerprint, MIN_ANSWER_LETTERS);
     }
@@ -60,31 +87,62 @@ impl Evidence {
     }
 }
 
-/// The fingerprint of an answer's wire message. A client may send it back in another form, so white
-/// space, punctuation and thinking make no difference. Returns None if the messages contain no
-/// answer, or an empty one.
-pub(crate) fn fingerprint(messages: &[Message]) -> Option<Fingerprint> {
-    let answers = || (messages.iter()).filter(|message| message.role == "assistant");
+/// What a wire message shows of the model's answers. Empty for a message of the client.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// The texts and the arguments of the calls, however they are spread over messages. None if
+    /// there are neither texts nor calls.
+    pub(crate) said: Option<Fingerprint>,
+    /// The random words in the ids of its calls. An agent may write its calls as text, so the random
+    /// words of its texts are here as well, with the weight 0: they can show an id, but nobody knows
+    /// who drew them.
+    pub(crate) ids: Vec<Fingerprint>,
+}
+
+impl Shown {
+    fn add_said(&mut self, said: Fingerprint) {
+        self.said = Some(self.said.map_or(said, |known| known.and(said)));
+    }
+
+    fn add_words(&mut self, text: &str, weight: u32) {
+        let random = random_words(text).take(MAX_RANDOM_WORDS);
+        self.ids
+            .extend(random.map(|word| Fingerprint(word, weight)));
+    }
+}
+
+/// What the messages show of the model's answers. A client may send an answer back in another form:
+/// white space, punctuation and thinking make no difference, and the names and ids of calls are not
+/// part of what is said.
+pub(crate) fn shown(messages: &[Message]) -> Shown {
+    let mut shown = Shown::default();
+    for message in messages
+        .iter()
+        .filter(|message| message.role == "assistant")
+    {
+        for call in &message.calls {
+            shown.add_said(fingerprint(&call.arguments));
+            shown.add_words(&call.id, UNGUESSABLE);
+        }
+        let text = fingerprint(&message.text);
+        if text.1 > 0 {
+            shown.add_said(text);
+        }
+        shown.add_words(&message.text, 0);
+    }
+    shown
+}
+
+/// The fingerprint of the letters and digits of a text or of a call's arguments. JSON is read first,
+/// because clients write it anew.
+fn fingerprint(text: &str) -> Fingerprint {
+    let json = serde_json::from_str::<Value>(text).map(|value| value.to_string());
     let mut hash = Xxh3::new();
-    let calls = answers().flat_map(|message| &message.calls);
-    let mut is_random = false;
-    let mut count = 0;
-    for call in calls {
-        is_random |= has_random_part(&call.id);
-        hash.update(call.id.as_bytes());
-        hash.update(call.name.as_bytes());
-        count += 1;
+    match update(&mut hash, json.as_deref().unwrap_or(text)) {
+        // It adds nothing to other fingerprints.
+        0 => Fingerprint(0, 0),
+        letters => Fingerprint(hash.digest(), letters),
     }
-    if is_random {
-        // Some clients send the text beside the calls back as a separate message, so the calls
-        // alone identify the answer.
-        return Some(Fingerprint(hash.digest(), UNGUESSABLE));
-    }
-    let mut letters = 0;
-    for message in answers() {
-        letters += update(&mut hash, &message.text);
-    }
-    (count > 0 || letters > 0).then(|| Fingerprint(hash.digest(), letters))
 }
 
 /// Adds the letters and digits of a text to a hash. Returns how many there are.
@@ -97,23 +155,33 @@ fn update(hash: &mut Xxh3, text: &str) -> u32 {
     })
 }
 
-/// Whether a call's id has a part that was drawn at random. `toolu_01A09q90qw90lq917835lq9` has
-/// one, `call_1` and `functions.bash:12` have not.
-fn has_random_part(id: &str) -> bool {
-    let parts = id.split(|c: char| !c.is_ascii_alphanumeric());
-    let random = parts.filter(|part| {
-        let digits = part.bytes().filter(u8::is_ascii_digit).count();
-        let least_digits = if part.len() < 16 { 2 } else { 0 };
-        let has_cases = part.bytes().any(|b| b.is_ascii_uppercase())
-            && part.bytes().any(|b| b.is_ascii_lowercase());
-        match part.len() {
-            0..4 => false,
-            // A short number is a counter, or a time.
-            length if digits == length => length >= 16,
-            _ => digits >= least_digits && (digits > 0 || has_cases),
+/// The hashes of the words of an id or a text that were drawn at random. `toolu_01A09q90qw90lq917835lq9`
+/// is one, `call_1` and `functions.bash:12` have none. Only the random parts of a word count, because
+/// clients put something before an id or replace its punctuation.
+fn random_words(text: &str) -> impl Iterator<Item = u64> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '-'));
+    words.filter_map(|word| {
+        let mut hash = Xxh3::new();
+        let mut parts = 0;
+        for part in word.split(['_', '-']).filter(|part| is_random(part)) {
+            hash.update(part.as_bytes());
+            parts += 1;
         }
-    });
-    random.map(str::len).sum::<usize>() >= 8
+        (parts > 0).then(|| hash.digest())
+    })
+}
+
+/// Whether letters and digits look as if they were drawn at random.
+fn is_random(part: &str) -> bool {
+    let digits = part.bytes().filter(u8::is_ascii_digit).count();
+    let has_cases = part.bytes().any(|b| b.is_ascii_uppercase())
+        && part.bytes().any(|b| b.is_ascii_lowercase());
+    match part.len() {
+        0..8 => false,
+        // A short number is a counter, or a time.
+        8..16 => digits >= 2 && digits < part.len(),
+        _ => digits > 0 || has_cases,
+    }
 }
 
 /// The fingerprints of a summary: one for each long line, because agents embed the summary in their

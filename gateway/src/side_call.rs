@@ -7,7 +7,8 @@
 //! 1. **Quota.** It asks for no more than one token.
 //! 2. **Riding along.** Its last message begins with an order that only agents write ([`LAST`]).
 //! 3. **Material.** Its system prompt says that the messages are material ([`INSTRUCTIONS`]), or
-//!    that the model is there to summarise them.
+//!    that the model is there to summarise them. Without tools, its only message may say so and
+//!    bring the material.
 //! 4. **A chore.** It is short, offers no tools, and orders one thing from [`MADE`] in one
 //!    sentence.
 //! 5. **A form.** It is short, offers no tools, and its answer has to be a JSON object of such
@@ -138,6 +139,10 @@ const INSTRUCTIONS: &[(Purpose, &str)] = &[
 /// How a system prompt begins that gives the model its job, in lower case.
 const JOBS: &[&str] = &["you are", "your task", "your job", "your role"];
 
+/// Word stems of the job in a message that brings the material. A system prompt may mention the
+/// summary of an agent's own conversation.
+const SUMMARY: &[&str] = &["summar", "distill", "condens", "compact"];
+
 /// Word stems of the job to summarise, and of what is summarised, in lower case.
 const SUMMARISES: &[&str] = &["summari", "distill", "condens", "compact"];
 const SUMMARISED: &[&str] = &[
@@ -208,6 +213,8 @@ const FORM: &[(Purpose, &str)] = &[
 const MAX_CHORE_MESSAGES: usize = 3;
 /// How far from the beginning of a text the order may be, in bytes of its JSON.
 const ORDER_BYTES: usize = 1_500;
+/// The least length of a message that brings the material of its order, in bytes of its JSON.
+const MATERIAL_BYTES: usize = 2 * ORDER_BYTES;
 /// How far after the verb the thing to be made may be named, in bytes.
 const OBJECT_BYTES: usize = 90;
 
@@ -239,7 +246,8 @@ pub(crate) fn purpose(wire: &WireBody<'_>) -> Option<Purpose> {
     let prompts = || wire.system.iter().chain(&wire.system_messages);
     let job = prompts().find_map(|prompt| {
         let prompt = beginning(prompt);
-        holds(prompt, INSTRUCTIONS).or_else(|| is_to_summarise(prompt).then_some("summary"))
+        holds(prompt, INSTRUCTIONS)
+            .or_else(|| is_to_summarise(prompt, 3, SUMMARISES).then_some("summary"))
     });
     if job.is_some() {
         return job;
@@ -252,6 +260,9 @@ pub(crate) fn purpose(wire: &WireBody<'_>) -> Option<Purpose> {
         [only] => Some(beginning(only)),
         _ => None,
     };
+    if last.len() >= MATERIAL_BYTES && only.is_some_and(|only| is_to_summarise(only, 1, SUMMARY)) {
+        return Some("summary");
+    }
     only.and_then(|only| holds(only.get(..200).unwrap_or(only), ONLY))
         .or_else(|| prompts().find_map(|prompt| chore(beginning(prompt), false)))
         .or_else(|| only.and_then(|only| chore(only, true)))
@@ -267,17 +278,32 @@ fn ordered(raw: &str) -> Option<Purpose> {
     own.find_map(|text| holds(beginning(text), LAST))
 }
 
-/// Whether one of the first sentences of a system prompt says that the model is there to summarise a
-/// conversation.
-fn is_to_summarise(prompt: &str) -> bool {
-    let text = prompt.to_ascii_lowercase().replace("\\n", ". ");
+/// Whether one of the first `most` sentences of a text, in JSON, says that the model is there to
+/// summarise a conversation, in words with these stems. The first sentence may also be the order:
+/// "Summarize the session", "You compact conversations". Later ones are rules for an agent.
+fn is_to_summarise(raw: &str, most: usize, stems: &[&str]) -> bool {
+    let text = raw.to_ascii_lowercase().replace("\\n", ". ");
     let has = |sentence: &str, words: &[&str]| words.iter().any(|word| sentence.contains(word));
-    let mut sentences = text.split(['.', '!']).take(3);
-    sentences.any(|sentence| {
-        // The prompt is JSON, so the first sentence may follow the name of a member.
-        let job = JOBS.iter().filter_map(|job| sentence.find(job)).min();
+    // The text begins after the name of a member, and possibly after empty lines.
+    let is_said = |sentence: &&str| !sentence.is_empty() && !sentence.ends_with('"');
+    let sentences = text.split(['.', '!']).map(str::trim).filter(is_said);
+    sentences.take(most).enumerate().any(|(at, sentence)| {
+        let jobs = JOBS.iter().filter_map(|job| sentence.find(job));
+        let order = (at == 0).then(|| order(sentence)).flatten();
+        let job = jobs.chain(order).min();
         let job = job.and_then(|at| sentence.get(at..)).unwrap_or_default();
-        has(job, SUMMARISES) && has(job, SUMMARISED)
+        has(job, stems) && has(job, SUMMARISED)
+    })
+}
+
+/// Where the order to summarise is in a sentence, if the sentence begins with it. `sentence` is in
+/// JSON and lower case, and may have the name of a member before its first word.
+fn order(sentence: &str) -> Option<usize> {
+    let mut found = SUMMARISES.iter().filter_map(|stem| sentence.find(stem));
+    found.find(|at| {
+        let before = sentence.get(..*at).unwrap_or_default();
+        let before = before.strip_suffix("you ").unwrap_or(before);
+        before.is_empty() || (before.ends_with('"') && !before.ends_with("\\\""))
     })
 }
 

@@ -313,6 +313,39 @@ async fn tokens_are_counted_of_the_body_that_would_be_sent() {
     stage.nothing_was_refused();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn input_tokens_are_counted_of_the_input_that_would_be_sent() {
+    let stage = Stage::new(&config("lcm"));
+    let gateway = stage.gateway().await;
+    stage.provider.answer_with(|_| Answer::text("Yes."));
+    let mut agent = Agent::new(Api::Responses, &gateway.base, "s");
+    for number in 0..40 {
+        agent.user(&format!(
+            "{number} {}",
+            "words of a long story ".repeat(120)
+        ));
+        agent.go_on().await;
+    }
+    agent.user("One more.");
+    let count = agent
+        .http
+        .post(format!("{}/v1/responses/input_tokens", gateway.base))
+        .header("authorization", "Bearer k")
+        .header("content-type", "application/json")
+        .header("x-contexture-session", "s")
+        .body(agent.body().to_string());
+    let status = count.send().await.unwrap().headers()["x-contexture-status"].clone();
+    assert_eq!(status, "managed");
+    agent.go_on().await;
+    let sent = stage.provider.requests().pop().unwrap();
+    // The simulator does not know the endpoint.
+    let others = contexture_provider_simulator::Api::Other;
+    let counted = stage.provider.requests_of(others).pop().unwrap();
+    assert_eq!(counted.path, "/v1/responses/input_tokens");
+    assert_eq!(counted.json["input"], sent.json["input"]);
+    assert!(sent.messages().len() < 60);
+}
+
 /// Markers on the system prompt and the last three messages, never more than four, and the client's own respected.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_prompt_cache_stays_warm() {

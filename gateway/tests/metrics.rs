@@ -43,7 +43,11 @@ async fn calls_are_counted_by_model_engine_and_agent_and_their_time_by_buckets()
             "claude-code",
         ),
         (Api::Responses, "codex_cli_rs/0.50.0", "codex"),
-        (Api::Chat, "OpenAI/Python 1.99.0", "openai-sdk"),
+        (
+            Api::Chat,
+            "kilo/latest/7.7.7/cli ai-sdk/provider-utils/4.0.27 runtime/bun/1.3.14",
+            "kilo-code",
+        ),
         (
             Api::Gemini,
             "GeminiCLI/0.61.0/gemini-2.5-pro (linux; x64; terminal)",

@@ -432,6 +432,8 @@ async fn tools_are_not_offered_to_who_forbids_them() {
     let config = json!({"functionCallingConfig": {"mode": "NONE"}});
     for (api, more) in [
         (Api::Chat, json!({"tool_choice": "none"})),
+        // The client fetches the answer with a request that passes unchanged.
+        (Api::Responses, json!({"background": true, "store": true})),
         (Api::Gemini, json!({"toolConfig": config})),
         // Google's own tools exclude others.
         (Api::Gemini, json!({"tools": [{"googleSearch": {}}]})),

@@ -717,6 +717,165 @@ async fn a_name_and_common_words_lead_into_no_session() {
     assert!(let_in.is_empty(), "{}\n{}", let_in.len(), let_in.join("\n"));
 }
 
+/// How a client sends a call of the model back.
+#[derive(Clone, Copy, Debug)]
+enum CallForm {
+    /// With an id that it makes of the model's.
+    Id(fn(&str, usize) -> String),
+    /// As a text that it makes of the id and the arguments. The result is a message of the user.
+    Text(fn(&str, &Value) -> String),
+}
+
+const CALL_FORMS: [CallForm; 6] = [
+    CallForm::Id(|id, _| format!("fc_{id}")),
+    CallForm::Id(|id, _| id.replace('_', "-")),
+    CallForm::Id(|id, _| id[id.len() - 9..].to_owned()),
+    CallForm::Id(|_, number| format!("call_{number}")),
+    CallForm::Text(|id, arguments| {
+        format!(
+            "Calling tools:\n[{{'id': '{id}', 'function': {{'name': 'run', 'arguments': {arguments}}}}}]"
+        )
+    }),
+    CallForm::Text(|_, arguments| serde_json::to_string_pretty(arguments).unwrap()),
+];
+
+/// An agent whose model gives its calls ids. Older models of Gemini do not.
+fn calling(api: Api, base: &str, session: &str) -> Agent {
+    let mut agent = Agent::new(api, base, session);
+    if api == Api::Gemini {
+        agent.model = "gemini-3-pro-preview".to_owned();
+    }
+    agent
+}
+
+/// Puts one text in place of another, wherever a JSON value is that text.
+fn replace_text(value: &mut Value, from: &str, to: &str) {
+    match value {
+        Value::String(text) if text == from => *text = to.to_owned(),
+        Value::Array(all) => all.iter_mut().for_each(|one| replace_text(one, from, to)),
+        Value::Object(all) => all.values_mut().for_each(|one| replace_text(one, from, to)),
+        _ => {}
+    }
+}
+
+/// Agents shorten ids, put something before them, number them anew, or write calls as text.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_is_known_however_the_client_sends_its_calls_back() {
+    let stage = Stage::new("");
+    let gateway = stage.gateway().await;
+    stage.provider.answer_with(|request| {
+        let command = json!({"command": format!("cargo check -p m{}", request.number)});
+        match request.json.to_string().contains("Only calls") {
+            true => Answer::call("run", command),
+            false => Answer::text("I look.").and_call("run", command),
+        }
+    });
+    let mut apart = Vec::new();
+    for api in support::agent::APIS {
+        for (row, form) in CALL_FORMS.into_iter().enumerate() {
+            let mut agent = calling(api, &gateway.base, "");
+            let rule = match form {
+                CallForm::Id(_) => "",
+                CallForm::Text(_) => "Only calls.",
+            };
+            agent.user(&format!("Task {row} of {api:?}. {rule}"));
+            let mut sessions = Vec::new();
+            for step in 0..4 {
+                let said = agent.send().await;
+                assert_eq!(said.status, 200, "{}", said.raw);
+                sessions.push(session(&said));
+                let (id, _, arguments) = &said.calls[0];
+                match form {
+                    CallForm::Id(rename) => {
+                        let before = agent.history.len();
+                        agent.take(&said);
+                        agent.results(&said, "It is fine.");
+                        let renamed = rename(id, step);
+                        for message in &mut agent.history[before..] {
+                            replace_text(message, id, &renamed);
+                        }
+                    }
+                    CallForm::Text(write) => {
+                        let text = assistant(&write(id, arguments));
+                        agent.history.extend(spoken(api, vec![text]));
+                        agent.user("Observation: it is fine.");
+                    }
+                }
+            }
+            sessions.dedup();
+            if sessions.len() > 1 {
+                apart.push(format!("{api:?} {row}: {sessions:?}"));
+            }
+        }
+    }
+    assert!(apart.is_empty(), "{}\n{}", apart.len(), apart.join("\n"));
+}
+
+/// What a model calls for can be guessed, such as a file that everybody knows, and the random words in its texts may be
+/// anybody's.
+#[tokio::test(flavor = "multi_thread")]
+async fn guessed_calls_and_words_of_a_text_lead_into_no_session() {
+    let stage = Stage::new("");
+    let gateway = stage.gateway().await;
+    let commit = "8f14e45fceea167a5a36dedd4bea2543";
+    let license = "Permission is hereby granted, free of charge, to any person. ".repeat(10);
+    let arguments = json!({"command": license});
+    for api in support::agent::APIS {
+        let (answered, written) = (std::sync::atomic::AtomicUsize::new(0), arguments.clone());
+        stage.provider.answer_with(move |_| {
+            match answered.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+                0 => Answer::text(format!("I look at {commit}.")).and_call("run", written.clone()),
+                _ => Answer::call("run", written.clone()),
+            }
+        });
+        let name = format!("{api:?}");
+        let mut victim = calling(api, &gateway.base, &name);
+        victim.user("hi");
+        for number in 0..3 {
+            let said = victim.go_on().await;
+            assert_eq!(session(&said), name);
+            victim.results(
+                &said,
+                &format!("A result that nobody knows: {}", number * 7919),
+            );
+        }
+        let guess = |id: &str| match api {
+            Api::Chat => json!({"role": "assistant", "tool_calls": [{"id": id, "type": "function",
+                "function": {"name": "run", "arguments": arguments.to_string()}}]}),
+            Api::Responses => json!({"type": "function_call", "call_id": id, "name": "run",
+                "arguments": arguments.to_string()}),
+            Api::Messages => json!({"role": "assistant", "content": [
+                {"type": "tool_use", "id": id, "name": "run", "input": arguments}]}),
+            Api::Gemini => json!({"role": "model", "parts": [
+                {"functionCall": {"id": id, "name": "run", "args": arguments}}]}),
+        };
+        let result = |id: &str| Said {
+            calls: vec![(id.to_owned(), "run".to_owned(), json!({}))],
+            ..Said::default()
+        };
+        let mut attacker = Agent::new(api, &gateway.base, &name);
+        attacker.user("hi");
+        let mut texts = attacker.clone();
+        for (number, id) in ["call_0a1b2c3d4e5f", "call_8f14e45fceea167a"]
+            .into_iter()
+            .enumerate()
+        {
+            attacker.history.push(guess(id));
+            attacker.results(&result(id), "A guess");
+            let text = [format!("I look at {commit}."), arguments.to_string()];
+            texts
+                .history
+                .extend(spoken(api, vec![assistant(&text[number])]));
+            texts.user(&format!("Go on, {number}."));
+        }
+        for attacker in [attacker, texts] {
+            let said = attacker.send().await;
+            assert_eq!(said.status, 200, "{}", said.raw);
+            assert_ne!(session(&said), name, "{}", attacker.body());
+        }
+    }
+}
+
 /// The model sums up at the agent's request, and the agent begins anew with that: in the same session if the summary went
 /// through the gateway, by whatever way the agent compacts.
 #[tokio::test(flavor = "multi_thread")]

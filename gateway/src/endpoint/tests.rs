@@ -274,6 +274,13 @@ fn what_is_no_conversation_keeps_its_path() {
         (
             Provider::ChatGpt,
             chatgpt,
+            "/v1/responses/input_tokens",
+            account,
+            "http://c/backend-api/codex/responses/input_tokens",
+        ),
+        (
+            Provider::ChatGpt,
+            chatgpt,
             "/v1/models",
             account,
             "http://c/backend-api/codex/models",

@@ -13,22 +13,25 @@ fn ids_that_somebody_could_count_are_not_random() {
         "0f2c9c3e-7a51-4d0e-9f53-2f6a2f3f9b11",
         "D681PevKs",
     ] {
-        assert!(has_random_part(id), "{id}");
+        assert!(random_words(id).count() > 0, "{id}");
     }
     for id in [
         "", "call_1", "call_0001", "functions.bash:12", "tool_call", "call", "run_command_3", "1",
         "12345678", "Functions.ReadFile", "toolu_1", "get_weather",
     ] {
-        assert!(!has_random_part(id), "{id}");
+        assert_eq!(random_words(id).count(), 0, "{id}");
     }
 }
 
+fn shown_by(format: Format, raw: &str) -> Shown {
+    shown(&parse_messages(format, &[raw]).unwrap())
+}
+
 #[test]
-fn an_answer_in_another_form_has_the_same_mark() {
-    let mark_of =
-        |format, raw: &str| fingerprint(&parse_messages(format, &[raw]).unwrap()).unwrap();
+fn an_answer_in_another_form_says_the_same() {
     let (chat, anthropic) = (Format::OpenAiChat, Format::Anthropic);
-    let plain = mark_of(
+    let said = |format, raw: &str| shown_by(format, raw).said;
+    let plain = said(
         chat,
         r#"{"role":"assistant","content":"The test,\n- it passes. "}"#,
     );
@@ -43,16 +46,62 @@ fn an_answer_in_another_form_has_the_same_mark() {
                 {"type":"text","text":"The test, it passes.","cache_control":{"type":"ephemeral"}}]}"#,
         ),
     ] {
-        assert_eq!(mark_of(format, raw), plain, "{raw}");
+        assert_eq!(said(format, raw), plain, "{raw}");
     }
     assert_ne!(
-        mark_of(chat, r#"{"role":"assistant","content":"The test fails."}"#),
+        said(chat, r#"{"role":"assistant","content":"The test fails."}"#),
         plain
     );
-    assert!(
-        fingerprint(&parse_messages(chat, &[r#"{"role":"user","content":"Hi"}"#]).unwrap())
-            .is_none()
+    assert_eq!(
+        shown_by(chat, r#"{"role":"user","content":"At 8f14e45fceea167a"}"#),
+        Shown::default()
     );
+}
+
+#[test]
+fn a_call_says_its_arguments_whatever_its_id_and_form() {
+    let call = |id: &str, arguments: &str| {
+        let call = serde_json::json!({"id": id, "type": "function", "function": {"name": "run", "arguments": arguments}});
+        serde_json::json!({"role": "assistant", "content": null, "tool_calls": [call]}).to_string()
+    };
+    let chat = Format::OpenAiChat;
+    let first = shown_by(
+        chat,
+        &call("call_8f14e45fceea167a", r#"{"command":"ls Mü\nd"}"#),
+    );
+    let id = first.ids[0];
+    assert!(id.is_unguessable());
+    let spaced = shown_by(
+        chat,
+        &call(
+            "fc_call_8f14e45fceea167a",
+            "{\"command\": \"ls M\\u00fc\\nd\"}",
+        ),
+    );
+    assert_eq!(spaced, first);
+    let use_of_tool = r#"{"role":"assistant","content":[
+        {"type":"tool_use","id":"t1","name":"run","input":{"command":"ls Mü\nd"}}]}"#;
+    let other = shown_by(Format::Anthropic, use_of_tool);
+    assert_eq!((other.said, other.ids.len()), (first.said, 0));
+    let text = |text: &str| serde_json::json!({"role": "assistant", "content": text}).to_string();
+    let dumped = shown_by(chat, &text(r#"{"command":"ls Mü\nd"}"#));
+    assert_eq!(dumped.said, first.said);
+    // The text shows the id. It would not make it a secret.
+    let listed = shown_by(
+        chat,
+        &text("Calling tools:\n[{'id': 'call_8f14e45fceea167a'}]"),
+    );
+    assert_eq!(listed.ids, [Fingerprint(id.0, 0)]);
+    assert_ne!(
+        shown_by(chat, &call("call_1", r#"{"command":"ls"}"#)).said,
+        first.said
+    );
+    // Text and call may come as two messages, in any order.
+    let both = r#"{"role":"assistant","content":"I look.","tool_calls":[
+        {"id":"1","type":"function","function":{"name":"run","arguments":"{\"a\":1}"}}]}"#;
+    let apart =
+        [text("I look."), call("2", r#"{"a":1}"#)].map(|raw| shown_by(chat, &raw).said.unwrap());
+    assert_eq!(shown_by(chat, both).said, Some(apart[1].and(apart[0])));
 }
 
 #[test]

@@ -35,6 +35,8 @@ fn side_calls() -> Vec<(Format, Value, Purpose)> {
         json!({"systemInstruction": {"role": "user", "parts": [{"text": system}]}, "generationConfig": options,
             "contents": [{"role": "user", "parts": [{"text": user}]}]})
     };
+    let sole = |user: &str| json!({"model": "m", "max_tokens": 4_000, "messages": [{"role": "user", "content": user}]});
+    let events = "<EVENT>\nThe agent ran the tests, and they passed.\n</EVENT>\n".repeat(80);
     let (a, c, r, g) = (
         Format::Anthropic,
         Format::OpenAiChat,
@@ -350,6 +352,39 @@ fn side_calls() -> Vec<(Format, Value, Purpose)> {
             ),
             "summary",
         ),
+        // Cline's command line, nanocoder and OpenHands
+        (
+            c,
+            chat(
+                "Summarize the provided coding session into a concise continuation note with detailed next steps.",
+                "Summarize this session for continuation. Be concise and factual.\n\nConversation:\nFix it.",
+            ),
+            "summary",
+        ),
+        (
+            c,
+            chat(
+                "You compact coding-agent conversations without losing information that future turns will need.\n\n\
+                Output a single markdown summary of the segment below.",
+                "Summarise the following conversation segment.\n<segment>\nFix it.\n</segment>",
+            ),
+            "summary",
+        ),
+        (
+            c,
+            sole(&format!(
+                "You are maintaining a context-aware state summary for an interactive agent.\nYou will be given a list of \
+                events.\n\n{events}\n\nNow summarize the events using the rules above."
+            )),
+            "summary",
+        ),
+        (
+            a,
+            sole(&format!(
+                "\n\nSummarise the following conversation segment.\n\n{events}"
+            )),
+            "summary",
+        ),
         // LangChain
         (
             c,
@@ -422,6 +457,48 @@ fn an_order_that_is_only_quoted_is_none() {
     }
 }
 
+/// Whoever orders a summary of something else, or with tools, or as a rule of the work, talks to an agent.
+#[test]
+fn a_person_or_a_rule_that_asks_for_summaries_makes_no_side_call() {
+    let long = "The log of the session says that all is well.\n".repeat(100);
+    let tool = json!([{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}]);
+    let body = |system: &str, user: &str| json!({"model": "m", "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}]});
+    let with_tools = |system: &str, user: &str| {
+        let mut body = body(system, user);
+        body["tools"] = tool.clone();
+        body
+    };
+    let agent = "You are a coding agent.";
+    for body in [
+        with_tools(agent, "Summarize this file"),
+        with_tools(agent, &format!("Summarize this session:\n{long}")),
+        with_tools(
+            agent,
+            &format!("You are to keep a summary of this conversation.\n{long}"),
+        ),
+        body(agent, "Summarize our conversation in one sentence."),
+        body(agent, &format!("Summarize this file:\n{long}")),
+        body(
+            agent,
+            &format!("Read this. Then summarize the session.\n{long}"),
+        ),
+        body(
+            "You are a coding agent. Summarize the session when you are done.",
+            "Fix it.",
+        ),
+        body(
+            "You are a coding agent with a summary of the conversation so far.",
+            "Fix it.",
+        ),
+        body("The \"summarize\" command is about the session.", "Fix it."),
+        body("A compact agent for long sessions.", "Fix it."),
+    ] {
+        let body = body.to_string();
+        let wire = split(&body, Some(Format::OpenAiChat)).unwrap();
+        assert_eq!(purpose(&wire), None, "{body}");
+    }
+}
+
 /// A request is not a side call merely because something is missing from it.
 #[test]
 fn conversations_are_turns_whatever_they_lack() {
@@ -484,7 +561,7 @@ fn conversations_are_turns_whatever_they_lack() {
         let by_instructions = wire.system.iter().chain(&wire.system_messages);
         let is_job = by_instructions
             .into_iter()
-            .any(|it| holds(it, INSTRUCTIONS).is_some() || is_to_summarise(it));
+            .any(|it| holds(it, INSTRUCTIONS).is_some() || is_to_summarise(it, 3, SUMMARISES));
         assert_eq!(purpose(&wire).is_some(), is_job, "{body}");
     }
 }
