@@ -1,12 +1,12 @@
 //! What users said. It is quoted, never paraphrased, and never looks like a new request.
 //!
 //! [`quotes`] goes through all messages of users and separates rules, such as "never push", from
-//! requests, because rules stay valid after a request is done. Text that a client inserted, such as
-//! system reminders, is removed first. Text that was pasted twice is quoted once. Long quotes lose
-//! their middle, since requests and conditions tend to stand at the ends.
+//! requests, because rules stay valid after a request is done. The module `rules` decides which
+//! sentences are rules. Text that a client inserted, such as system reminders, is removed first. Text
+//! that was pasted twice is quoted once. Long quotes lose their middle, since requests and conditions
+//! tend to stand at the ends.
 
 use std::borrow::Cow;
-use std::sync::LazyLock;
 
 use contexture_secrets::mask_secrets;
 use hashbrown::HashSet;
@@ -15,18 +15,9 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::rules::{item, stated_in};
 use crate::span::Span;
 use crate::text::{chars, one_line, sentences, shorten_middle};
-use crate::words::Words;
 
 const QUOTE_CHARS: usize = 200;
 const RULE_CHARS: usize = 240;
-
-/// Words that mark a sentence as a rule. They count only as whole words.
-static RULE_WORDS: LazyLock<Words> = LazyLock::new(|| {
-    Words::new([
-        "always", "never", "must", "mustn't", "don't", "dont", "prefer", "avoid", "ensure", "only",
-        "without", "instead", "make sure", "do not", "should not", "shouldn't", "rather than",
-    ])
-});
 
 /// What a user said: one sentence if it is a rule, otherwise the remaining text of the message,
 /// shortened in its middle.
@@ -86,7 +77,7 @@ pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
             if sentence.len() > 24 && !seen.insert(xxh3_64(sentence.as_bytes())) {
                 continue;
             }
-            if is_stated(sentence) || is_rule(sentence) {
+            if is_stated(sentence) {
                 add(sentence, RULE_CHARS, true);
             } else {
                 rest.push_str(sentence);
@@ -136,57 +127,9 @@ fn is_pin(line: &str) -> bool {
     words.is_some_and(|words| words.is_empty() || words.starts_with(char::is_whitespace))
 }
 
-/// Whether a sentence states a rule, such as `never push`, `always use tabs` or 不要. Questions and
-/// very long sentences do not.
-fn is_rule(sentence: &str) -> bool {
-    const CJK: [&str; 18] = [
-        "不要", "必须", "总是", "始终", "务必", "禁止", "不能", "不准", "只能", "尽量", "记住",
-        "別", "してはいけ", "しないで", "必ず", "하지 마", "반드시", "항상",
-    ];
-    if sentence.len() > 1200 || sentence.ends_with('?') {
-        return false;
-    }
-    if !sentence.is_ascii() && CJK.iter().any(|word| sentence.contains(word)) {
-        return true;
-    }
-    let mut from = 0;
-    while let Some((_, place)) = RULE_WORDS.find(sentence, from) {
-        // If a letter or a digit is next to the word, it is only a part of a longer one.
-        let is_letter = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
-        if !is_letter(sentence[..place.start].bytes().next_back())
-            && !is_letter(sentence[place.end..].bytes().next())
-        {
-            return true;
-        }
-        from = place.end;
-    }
-    false
-}
-
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-
-    #[test]
-    fn rules_are_told_from_requests() {
-        for rule in [
-            "Never push to main.",
-            "please use tabs, don't use spaces",
-            "不要删除数据库。",
-            "必ずテストを書いて。",
-        ] {
-            assert!(is_rule(rule), "{rule}");
-        }
-        for request in [
-            "Fix the failing tests.",
-            "add a neverland page",
-            "do you always do that?",
-            "帮我查一下天气",
-        ] {
-            assert!(!is_rule(request), "{request}");
-        }
-    }
 
     #[test]
     fn what_a_client_added_is_not_quoted() {

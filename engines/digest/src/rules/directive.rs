@@ -20,7 +20,10 @@ mod words;
 use std::sync::LazyLock;
 
 use hashbrown::HashMap;
+use regex::RegexSet;
 
+use super::own_words;
+use patterns::set;
 use words::{contains, flat, has};
 
 /// The common words of a language, and whether a sentence of it states a rule.
@@ -44,11 +47,26 @@ static COMMON: LazyLock<HashMap<&str, Vec<usize>>> = LazyLock::new(|| {
     languages
 });
 
+/// What makes a sentence an order for the moment, or a denial, in any language.
+static NO_RULES: LazyLock<RegexSet> = LazyLock::new(|| {
+    set(&[
+        r"^ (?:please )?(?:don't|do not) [^|]* (?:yet|now) (?:\||$)",
+        r"^[^|]* (?:this time|noch nicht|diesmal|jetzt nicht|pas encore|cette fois|pas maintenant|todavía no|aún no|esta vez|ahora no) ",
+        r" (?:didn't say|did not say|never said|nicht gesagt|nie gesagt|pas dit|jamais dit|no dije|nunca dije|no he dicho) ",
+    ])
+});
+/// The same in languages without spaces between words.
+const NO_RULES_CJK: &str = "先不要|先别|这次|现在不要|现在别|没说过|我没说不|我没说你|今回は|今は|言っていない|言ってない|라고 했|라고 말했";
+
 /// Whether a sentence states a rule. Quotes in it are expected to be blanked out.
 pub(super) fn is_directive(sentence: &str) -> bool {
     let lower = sentence.to_lowercase().replace('’', "'");
     let lower = lower.trim();
     let is_question = lower.ends_with(['?', '？']);
+    let head = lower.split_once([':', '：']).map(|(head, _)| head);
+    if contains(lower, NO_RULES_CJK) || head.is_some_and(own_words::asks_to_translate) {
+        return false;
+    }
     // Japanese has Han characters as well, so kana are looked for first.
     if lower.chars().any(is_kana) {
         return !is_question && japanese::states_rule(lower);
@@ -62,9 +80,13 @@ pub(super) fn is_directive(sentence: &str) -> bool {
         .chars()
         .any(|c| ('\u{ac00}'..='\u{d7af}').contains(&c))
     {
-        return !is_question && contains(lower, "하지 마|반드시|항상|절대");
+        let is_report = contains(lower, "실패|오류");
+        return !is_question && !is_report && contains(lower, "하지 마|반드시|항상|절대");
     }
     let flat = flat(lower);
+    if NO_RULES.is_match(&flat) {
+        return false;
+    }
     // "Never push, ok?" is a rule, and "do you always push?" is none.
     let begins = ["never ", "always ", "please never ", "from now on "];
     if is_question
@@ -192,6 +214,14 @@ mod tests {
             "我们这里用制表符，不用空格。",
             "日本語で答えてください。",
             "src 以外は変更しないように。",
+            "Log in as deploy, not as root.",
+            "Use port 5433 and not 5432 for the replica.",
+            "Cite a source for every claim.",
+            "Vor jedem Deployment machst du ein Backup.",
+            "敬語で書いてください。",
+            "一人称は「僕」で統一してください。",
+            "Never push to main, not even this time.",
+            "You must be careful with the index.",
         ] {
             assert!(is_directive(rule), "{rule}");
         }
@@ -238,6 +268,32 @@ mod tests {
             "Hay que reiniciar el servidor.",
             "测试一直失败。",
             "ボタンを追加してください。",
+            // Orders for the moment.
+            "Don't run it yet.",
+            "Do not restart it now, wait two minutes.",
+            "Only look at lines 10 to 20 this time.",
+            "Starte db1 noch nicht neu.",
+            "Ne lance pas encore les tests.",
+            "Esta vez no borres nada.",
+            "先不要运行。",
+            "今回は実行しないでください。",
+            // Texts to translate, and what nobody said.
+            "Translate into German: Never leave your luggage unattended.",
+            "Übersetze: Bitte nicht rauchen.",
+            "Traduis : Ne pas marcher sur la pelouse.",
+            "Traduce: Prohibido fumar.",
+            "翻译成英文：请勿吸烟。",
+            "英語に訳して：ここで泳がないでください。",
+            "Ich habe nicht gesagt, dass du nie Tabs nehmen sollst.",
+            "No dije que nunca uses tablas.",
+            // Reports and guesses.
+            "Antes siempre usábamos Excel.",
+            "以前我们总是用 Excel。",
+            "테스트가 항상 실패합니다.",
+            "상사는 항상 금요일에 배포하지 말라고 했다.",
+            "You must be tired.",
+            "You must not have seen my message.",
+            "All tests must have passed then.",
         ] {
             assert!(!is_directive(report), "{report}");
         }

@@ -61,6 +61,11 @@ const QUOTE_BYTES: usize = 2_000;
 /// The head of a project file is no longer than this. If a line is longer, it is a text that
 /// mentions such a file.
 const HEAD_BYTES: usize = 400;
+/// Orders to translate the text after them.
+const TRANSLATES: [&str; 11] = [
+    "translate ", "übersetze", "übersetz ", "traduis", "traduisez", "traduce", "traduzca",
+    "翻译成", "译成", "訳して", "번역",
+];
 /// If a line ends with a colon and has one of these words, it announces text of somebody else.
 const SAYS: [&str; 18] = [
     "says", "said", "wrote", "writes", "reads", "pasted", "prints", "printed", "sagt", "schreibt",
@@ -170,13 +175,25 @@ fn has(text: &str, words: &[&str]) -> bool {
     words.iter().any(|word| text.contains(word))
 }
 
+/// Whether the text before a colon asks to translate what follows it.
+pub(super) fn asks_to_translate(lower: &str) -> bool {
+    // The last word ends with the text.
+    has(
+        &format!("{} ", lower.trim_end_matches([':', '：'])),
+        &TRANSLATES,
+    )
+}
+
 /// Whether a line that ends with a colon announces text of somebody else.
 fn announces_others(lower: &str, next: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || "'-_.".contains(c);
     let words = lower.split(|c: char| !is_word(c));
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     let is_said = |word: &&str| SAYS.contains(word);
-    if words.iter().any(is_said) || words.windows(2).any(|two| two == ["got", "this"]) {
+    if asks_to_translate(lower)
+        || words.iter().any(is_said)
+        || words.windows(2).any(|two| two == ["got", "this"])
+    {
         return true;
     }
     let first = words.first().copied().unwrap_or_default();

@@ -40,7 +40,7 @@ pub(super) fn states_rule(text: &str) -> bool {
     ];
     let is_reported = contains(
         text,
-        "说：|写道|提示说|文档说|日志说|老板说|上司说|同事说|经理说|他说|她说|他们说|有人说|昨天|当时",
+        "说：|写道|提示说|文档说|日志说|老板说|上司说|同事说|经理说|他说|她说|他们说|有人说|昨天|当时|以前我|以前都|过去我",
     ) && !contains(text, "我说|规则");
     let idiomatic: String;
     let mut text = text;

@@ -17,7 +17,7 @@ pub(super) const IMPERATIVES: &str = "use|run|write|tell|confirm|get|fix|impleme
     add|keep|put|commit|push|format|name|test|check|call|ask|return|log|prefer|follow|deploy|work|answer|reply|speak|\
     import|install|read|edit|change|touch|delete|remove|merge|create|leave|stick|build|document|review|include|handle|\
     wrap|store|pin|limit|tag|sign|rebase|open|show|report|respond|explain|target|do|make|set|start|stop|wait|treat|\
-    fetch|send";
+    fetch|send|cite";
 
 /// Words after which somebody else's words follow. If a user passes them on, they are no rule of
 /// the user's.
@@ -47,7 +47,7 @@ static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
         r"START(?:always |you )*(?:make sure|avoid|prefer|remember (?:to|that)|refrain from|stick (?:to|with)|be sure to) ",
         r"START(?:always |you )*(?:see to it|don't forget|no more than|may now|it is fine to|before (?:every|each)) ",
         r"START(?:always )?ensure (?:(?:that )?(?:every|all)|that (?:no|each)) |START(?:the rule is|(?:new |house )?rule) ",
-        r"^ (?:please )?use .*\| not ",
+        r"^ (?:please )?use .*\| not |START(?:use|connect|log in|sign in) SOME(?:\| )?(?:and |but )?not ",
         r"STARTkeep MANY(?:under|below|within|in|at|to|short|small|private|separate) ",
         r"START(?:keep|leave) SOME(?:unchanged|intact|untouched|alone|stable|compatible|short|small|brief|concise|compatibility|as is|as it is|as they are|under|below|within) ",
         r"STARTbe (?:concise|brief|terse|explicit|polite|conservative|strict|formal) ",
@@ -106,7 +106,21 @@ pub(super) fn states_rule(flat: &str) -> bool {
     let is_rule = is_plural && BAN.is(flat)
         || PATTERNS.is_match(flat)
         || clauses(flat).any(clause_states_rule);
-    is_rule && !has(flat, GUESSES)
+    is_rule && !has(flat, GUESSES) && !guesses_past(flat)
+}
+
+/// Whether a sentence guesses what happened: "They must not have seen it."
+fn guesses_past(flat: &str) -> bool {
+    // "Must have linked issues" is no guess.
+    const AFTER: &str = "then|by|in|the|a|my|your|our|it|this|that|already|before";
+    let words: Vec<&str> = flat
+        .split_whitespace()
+        .filter(|word| *word != "not")
+        .collect();
+    words.windows(2).enumerate().any(|(at, two)| {
+        let next = |ahead: usize| words.get(at + ahead).copied().unwrap_or("|");
+        two == ["must", "have"] && is_past(next(2)) && (next(3) == "|" || lists(AFTER, next(3)))
+    })
 }
 
 fn clause_states_rule(clause: &str) -> bool {
@@ -156,7 +170,7 @@ fn clause_states_rule(clause: &str) -> bool {
                 const OF_GUESSES: &str = "the|a|an|some|something|because|that|in|on|from|due";
                 let is_guess = lists(SUBJECTS, previous)
                     && (next != "be" || lists(OF_GUESSES, word(at + 2)))
-                    || next == "have" && is_past(word(at + 2));
+                    || previous == "you" && next == "be" && is_past(word(at + 2));
                 !previous.is_empty() && !is_guess && !lists("a|i|the", previous)
             }
             "only" => {
@@ -197,7 +211,7 @@ fn is_past(word: &str) -> bool {
     let is_regular = word.ends_with("ed") && !word.ends_with("eed");
     is_regular
         || lists(
-            "been|gone|had|got|lost|done|left|broken|found|knew|saw|made|came",
+            "been|gone|had|got|lost|done|left|broken|found|knew|saw|seen|made|came",
             word,
         )
 }

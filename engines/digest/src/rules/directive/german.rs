@@ -43,7 +43,7 @@ static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
         r"START(?:antworte|antworten sie|schreib|schreibe|sprich|kommentiere|erkläre) SOMEauf LANGUAGE",
         r"STARTbitte SOME(?:nicht|kein|keine|keinen|keinem) ",
         r"START(?:halt|halte|halten sie|lass|lasse|lassen sie|belass|belasse) SOME(?:kurz|knapp|klein|unverändert|in ruhe|so wie|wie es ist|wie sie sind|die finger|privat|stabil) ",
-        r"START(?:vor|nach|bei) (?:jedem|jeder) SOME(?:muss|müssen|soll|sollen|läuft|laufen) ",
+        r"START(?:vor|nach|bei) (?:jedem|jeder) SOME(?:muss|müssen|soll|sollen|läuft|laufen|[^ |]+st du) ",
         r"START(?:jede|jeder|jedes|alle) SOME(?:braucht|brauchen|benötigt|benötigen|bekommt|bekommen) ",
         r"STARTich (?:will|möchte) (?:keine|keinen|kein|nie|niemals) ",
         r"STARTwir (?:verwenden|nutzen|benutzen|schreiben) SOME(?:\| )?(?:hier|statt|nicht|immer|nur|keine|kein) ",

@@ -76,8 +76,9 @@ pub(super) fn states_rule(flat: &str) -> bool {
     // "Siempre usamos tabuladores" is a convention, and "siempre tuvimos problemas" is a report.
     const CONVENTIONS: &str = "usamos|utilizamos|escribimos|hacemos|trabajamos";
     let is_report = || {
-        clauses(flat).any(|clause| match behind(clause, TONGUE.fillers)[..] {
-            ["siempre" | "nunca" | "jamás", verb, ..] => {
+        let words: Vec<&str> = flat.split_whitespace().collect();
+        words.windows(2).any(|two| match two {
+            ["siempre" | "nunca" | "jamás", verb] => {
                 let is_past = ["mos", "aba", "aban", "ía", "ían", "ó", "aron", "ieron"];
                 is_past.iter().any(|end| verb.ends_with(end)) && !lists(CONVENTIONS, verb)
             }
