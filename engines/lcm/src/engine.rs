@@ -104,10 +104,7 @@ impl Engine {
     /// transcript. What was prepared for the next compaction is dropped, because it refers to the
     /// old rows.
     fn heal(&mut self, damage: &StoreError) -> Result<(), StoreError> {
-        self.log(
-            LogLevel::Warn,
-            &format!("{damage}; what is derived of the sessions is made anew"),
-        );
+        self.log(LogLevel::Warn, &format!("{damage}; rebuilding it now"));
         self.shared.remove_store();
         let window = self.window.borrow().clone();
         let services = self.session.services.clone();

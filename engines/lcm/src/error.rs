@@ -46,12 +46,12 @@ pub enum StoreError {
         cause: String,
     },
     /// The file was removed while it was in use.
-    #[error("{} was removed while it was in use; it is made anew when the session is opened again", .0.display())]
+    #[error("{} was removed while it was in use; it is rebuilt when the session is opened again", .0.display())]
     Gone(PathBuf),
     /// The content of the file is damaged. Returned when a hash does not match, when a row has an
     /// unexpected form, and when SQLite reports corruption.
     #[error(
-        "{} is damaged ({}); it is made anew from what the host keeps when a session is next opened",
+        "{} is damaged ({}); it is rebuilt from the host's record when a session is next opened",
         .0.path.display(), .0.what
     )]
     Damaged(Damage),
@@ -76,8 +76,8 @@ pub enum StoreError {
     /// The file was written by another version of this program, older or newer. It is built again
     /// from the transcript.
     #[error(
-        "{} has schema version {found}, and this program makes version {known}; it is made anew from what the \
-         host keeps when a session is next opened", path.display()
+        "{} has schema version {found}, and this program uses version {known}; it is rebuilt from the \
+         host's record when a session is next opened", path.display()
     )]
     OtherVersion {
         /// The file.
@@ -93,9 +93,9 @@ pub enum StoreError {
     /// The store has no session with this name.
     #[error("there is no session `{0}`")]
     UnknownSession(String),
-    /// A session was deleted from the store while it was open. Opening it again creates it anew.
+    /// A session was deleted from the store while it was open. Opening it again rebuilds it.
     #[error(
-        "session number {0} was deleted from the store while it was open; open it again to store it anew"
+        "session number {0} was deleted from the store while it was open; open it again to rebuild it"
     )]
     SessionDeleted(i64),
     /// A session has reached the maximum number of messages, which is limited by 32-bit ordinals.

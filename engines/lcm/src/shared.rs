@@ -116,7 +116,7 @@ impl Shared {
         let open = || SessionState::open(&self.store()?, redacts, request);
         match open() {
             Err(error @ StoreError::Damaged(_)) => {
-                let what = format!("{error}; what is derived of the sessions is made anew");
+                let what = format!("{error}; rebuilding it now");
                 request.services.log(LogLevel::Warn, &what);
                 self.remove_store();
                 open()

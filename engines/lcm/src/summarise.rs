@@ -393,7 +393,7 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
-    /// Whether no other text would fare better.
+    /// Whether the model would fail at any other text as well.
     fn is_final(&self) -> bool {
         !is_about_the_text(self.failure.kind) || self.texts >= PATIENCE
     }

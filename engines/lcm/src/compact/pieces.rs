@@ -2,7 +2,7 @@
 //!
 //! Providers cache the prefix of a prompt, and a changed byte ends the cached part. A compaction
 //! should therefore leave as much of the beginning as it was. Summary blocks that still show the
-//! same nodes are kept byte for byte, and only the rest of the run is written anew. The rest is cut
+//! same nodes are kept byte for byte, and only the rest of the run is written again. The rest is cut
 //! into two blocks at the place where the next compaction is likely to begin, so that the first
 //! block can be kept then.
 //!

@@ -244,8 +244,8 @@ impl Compactor<'_, '_> {
         let condensed = new.len() - leaves;
         if !new.is_empty() {
             notes.push(format!(
-                "{leaves} leaf summaries and {condensed} condensed ones were made; every message under them can \
-                 be had back"
+                "{leaves} leaf summaries and {condensed} condensed ones were made; lcm_expand returns every message \
+                 under them"
             ));
         }
         let reason = trouble.map(|trouble| &trouble.failure.message);

@@ -31,8 +31,8 @@ use crate::transcript::plain;
 const VERBATIM_TOKENS: u64 = 64;
 /// The maximum number of tokens of a leaf's text on average, however much room the budget leaves.
 const MAX_LEAF_TOKENS: u64 = 2_000;
-/// How many leaves before the one that was just written are asked anew what they need. They say most
-/// of the same, and asking all takes too long if there are many.
+/// For how many leaves before the one that was just written the demand is computed again. These are
+/// the most likely to repeat it, and computing all takes too long if there are many.
 const NEAR: usize = 8;
 /// Nodes that cannot be condensed are extracted again if they exceed their room by this factor. A
 /// small excess is tolerated, because an extract is worse than what the model wrote.

@@ -91,7 +91,7 @@ pub(crate) enum StrayPart {
 
 /// Divides the window into steps. `strays` must be in order, and `first_of` gives the first message
 /// below each node of the frontier. Our own and foreign summaries leave the window even within the
-/// tail, because summaries are made anew from the frontier.
+/// tail, because summaries are written again from the frontier.
 pub(crate) fn layout(
     views: &[MessageView<'_>],
     spots: &[Spot],

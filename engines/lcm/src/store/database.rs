@@ -250,7 +250,7 @@ fn connect_to_read(path: &Path, immutable: bool) -> rusqlite::Result<Connection>
 
 fn settle(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(PATIENCE)?;
-    // Otherwise some statements are compiled anew for each value bound to them.
+    // Otherwise some statements are compiled again for each value bound to them.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }

@@ -24,13 +24,13 @@ const APPLICATION_ID: i64 = 0x4374_784c;
 const VERSION: i64 = 6;
 
 const TABLES: &str = r"
--- Numbers are never used twice: an open engine holds its session's for as long as it lives.
+-- Numbers are never reused, because an open engine keeps the number of its session.
 CREATE TABLE sessions(
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
     name         TEXT NOT NULL UNIQUE,
     created_at   INTEGER NOT NULL,          -- ms since the epoch
     touched_at   INTEGER NOT NULL,          -- when something was last delivered
-    deleted      INTEGER NOT NULL DEFAULT 0,-- on its way out: only its rows are still to be removed
+    deleted      INTEGER NOT NULL DEFAULT 0,-- whether it is deleted; some of its rows may still be there
     next_ordinal INTEGER NOT NULL DEFAULT 0,
     order_at     INTEGER NOT NULL DEFAULT 0 -- latest time of a message seen
 );
@@ -50,7 +50,7 @@ CREATE TABLE messages(
     session  INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
     host     INTEGER NOT NULL,
     role     TEXT NOT NULL,
-    name     TEXT,                          -- who says it, where the wire tells
+    name     TEXT,                          -- the author, if the message on the wire has one
     tool     TEXT,
     call_id  TEXT,
     at       INTEGER,
@@ -73,7 +73,7 @@ CREATE TABLE nodes(
     session    INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
     depth      INTEGER NOT NULL,            -- 0: a leaf, over messages
     level      INTEGER NOT NULL,            -- 0 verbatim, 1 normal, 2 aggressive, 3 deterministic
-    degraded   INTEGER NOT NULL DEFAULT 0,  -- to be made anew once a model is there
+    degraded   INTEGER NOT NULL DEFAULT 0,  -- to be written again when a model is available
     tokens     INTEGER NOT NULL,
     -- Of the messages below, at any depth: how many, their tokens, the host's ids of the first and the last.
     messages   INTEGER NOT NULL,
@@ -114,8 +114,8 @@ CREATE TABLE frontier(
     PRIMARY KEY(session, position)
 ) WITHOUT ROWID;
 CREATE INDEX frontier_by_node ON frontier(node);
--- The search index; all of it can be made anew from the messages.
--- Numbers are never used twice: who makes a segment has to see when another took it away.
+-- The search index. All of it can be rebuilt from the messages.
+-- Numbers are never reused, so that the writer of a segment notices if another process removed it.
 CREATE TABLE segments(
     id          INTEGER PRIMARY KEY AUTOINCREMENT,
     session     INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
@@ -130,7 +130,7 @@ CREATE TABLE segments(
 );
 CREATE INDEX segments_by_session ON segments(session, corpus, first);
 -- The number of a deleted summary may be given to another one, and a text may be replaced by a better one.
--- What is indexed from there on is indexed anew.
+-- Whatever is indexed from there on is indexed again.
 CREATE TRIGGER summaries_deleted AFTER DELETE ON nodes BEGIN
     DELETE FROM segments WHERE session = old.session AND corpus = 1 AND last >= (old.id & 4294967295);
 END;
@@ -146,10 +146,10 @@ CREATE TABLE term_chunks(
 CREATE INDEX term_chunks_by_term ON term_chunks(segment, first);
 CREATE TABLE posting_chunks(
     id     INTEGER PRIMARY KEY REFERENCES term_chunks(id) ON DELETE CASCADE,
-    lists  BLOB NOT NULL,                   -- the texts that hold each term
-    places BLOB                             -- where in them, of pairs of a spaceless script
+    lists  BLOB NOT NULL,                   -- the texts that contain each term
+    places BLOB                             -- the positions of pairs in scripts without spaces
 );
--- Vectors of messages' passages, where there is an embedder; all of them can be made anew from the messages.
+-- Vectors of the passages of messages, if there is an embedder. All of them can be computed again from the messages.
 CREATE TABLE vectors(
     message  INTEGER PRIMARY KEY REFERENCES messages(id) ON DELETE CASCADE,
     embedder INTEGER NOT NULL,              -- its fingerprint
