@@ -2,7 +2,7 @@
 use serde_json::{Value, json};
 
 use super::TABLE;
-use crate::{FormatError, read};
+use crate::{Format, FormatError, read};
 
 fn told(document: &str) -> Result<&'static str, String> {
     match read(document, None) {
@@ -39,12 +39,6 @@ fn samples() -> Vec<(&'static str, Vec<String>)> {
                     json!({"id": "1", "type": "user", "content": [{"text": "Hi"}]}),
                 ]),
             ],
-        ),
-        (
-            "a Gemini CLI log of prompts",
-            vec![one(
-                json!([{"sessionId": "s", "messageId": 0, "type": "user", "message": "Hi", "timestamp": "t"}]),
-            )],
         ),
         (
             "Gemini CLI's stream-json output",
@@ -98,13 +92,6 @@ fn samples() -> Vec<(&'static str, Vec<String>)> {
             ],
         ),
         (
-            "a LangGraph state",
-            vec![
-                one(json!({"values": {"messages": [{"type": "human"}]}, "next": []})),
-                one(json!({"channel_values": {"messages": []}})),
-            ],
-        ),
-        (
             "an opencode session",
             vec![one(
                 json!({"info": {"id": "s"}, "messages": [{"info": {"role": "user"}, "parts": [{"type": "text", "text": "Hi"}]}]}),
@@ -114,12 +101,6 @@ fn samples() -> Vec<(&'static str, Vec<String>)> {
             "Pydantic AI messages",
             vec![one(
                 json!([{"parts": [{"content": "Hi", "part_kind": "user-prompt"}], "kind": "request"}]),
-            )],
-        ),
-        (
-            "a Google ADK session",
-            vec![one(
-                json!({"id": "s", "appName": "a", "events": [{"author": "user", "content": {"parts": [{"text": "Hi"}], "role": "user"}}]}),
             )],
         ),
         (
@@ -140,75 +121,16 @@ fn samples() -> Vec<(&'static str, Vec<String>)> {
             ],
         ),
         (
-            "messages of the Cline or Roo Code window",
-            vec![one(
-                json!([{"ts": 1, "type": "say", "say": "text", "text": "Hi"}, {"ts": 2, "type": "ask", "ask": "tool", "text": "{}"}]),
-            )],
-        ),
-        (
-            "a task list of Cline or Roo Code",
-            vec![one(
-                json!([{"id": "1", "ts": 1, "task": "Hi", "tokensIn": 1, "tokensOut": 2}]),
-            )],
-        ),
-        (
             "an OpenAI Assistants thread",
-            vec![
-                one(
-                    json!({"object": "list", "data": [{"id": "m", "object": "thread.message", "role": "user",
-                    "content": [{"type": "text", "text": {"value": "Hi"}}]}]}),
-                ),
-                one(json!([{"object": "thread.message", "role": "user", "content": []}])),
-            ],
-        ),
-        (
-            "an answer from OpenAI, not a request",
-            vec![
-                one(json!({"id": "c", "object": "chat.completion", "choices": []})),
-                one(json!({"id": "r", "object": "response", "output": []})),
-            ],
+            vec![one(
+                json!([{"object": "thread.message", "role": "user", "content": []}]),
+            )],
         ),
         (
             "an answer from Anthropic, not a request",
             vec![one(
                 json!({"id": "m", "type": "message", "role": "assistant", "content": [], "stop_reason": null, "usage": {}}),
             )],
-        ),
-        (
-            "OpenAI batch lines",
-            vec![lines(&[
-                json!({"custom_id": "1", "method": "POST", "url": "/v1", "body": {"messages": []}}),
-                json!({"custom_id": "2", "method": "POST", "url": "/v1", "body": {"messages": []}}),
-            ])],
-        ),
-        (
-            "a ChatGPT export",
-            vec![one(
-                json!([{"title": "t", "create_time": 1.0, "mapping": {}, "current_node": "n"}]),
-            )],
-        ),
-        (
-            "a Claude.ai export",
-            vec![one(
-                json!([{"uuid": "u", "name": "n", "chat_messages": [{"sender": "human", "text": "Hi"}]}]),
-            )],
-        ),
-        (
-            "an Open WebUI export",
-            vec![one(
-                json!([{"id": "1", "chat": {"history": {"messages": {}}}}]),
-            )],
-        ),
-        (
-            "a ShareGPT conversation",
-            vec![
-                one(json!({"conversations": [{"from": "human", "value": "Hi"}]})),
-                one(json!([{"id": "1", "conversations": [{"from": "human", "value": "Hi"}]}])),
-                lines(&[
-                    json!({"conversations": [{"from": "human", "value": "Hi"}]}),
-                    json!({"conversations": [{"from": "human", "value": "Hi"}]}),
-                ]),
-            ],
         ),
         (
             "an Alpaca data set",
@@ -242,12 +164,6 @@ fn samples() -> Vec<(&'static str, Vec<String>)> {
             ],
         ),
         (
-            "a Continue session",
-            vec![one(
-                json!({"sessionId": "s", "title": "t", "workspaceDirectory": "/", "history": [{"message": {"role": "user", "content": "Hi"}, "contextItems": []}]}),
-            )],
-        ),
-        (
             "a Zed thread",
             vec![
                 one(
@@ -272,44 +188,7 @@ fn samples() -> Vec<(&'static str, Vec<String>)> {
         (
             "Semantic Kernel messages",
             vec![one(
-                json!([{"Role": {"Label": "user"}, "Items": [{"$type": "TextContent", "Text": "Hi"}]}]),
-            )],
-        ),
-        (
-            "Haystack messages",
-            vec![one(
-                json!([{"_role": "user", "_content": [{"text": "Hi"}], "_name": null, "_meta": {}}]),
-            )],
-        ),
-        (
-            "a VS Code Copilot Chat session",
-            vec![one(
-                json!({"responderUsername": "GitHub Copilot", "requests": [{"message": {"text": "Hi"}}]}),
-            )],
-        ),
-        (
-            "a Cursor conversation",
-            vec![one(
-                json!({"composerId": "c", "fullConversationHeadersOnly": []}),
-            )],
-        ),
-        (
-            "an LM Studio conversation",
-            vec![one(
-                json!({"name": "n", "messages": [{"versions": [{"role": "user", "content": []}], "currentlySelected": 0}]}),
-            )],
-        ),
-        (
-            "a SillyTavern chat",
-            vec![lines(&[
-                json!({"user_name": "u", "character_name": "c"}),
-                json!({"name": "u", "is_user": true, "mes": "Hi"}),
-            ])],
-        ),
-        (
-            "a Kiro session",
-            vec![one(
-                json!({"conversation_id": "c", "history": [{"user": {"content": {}}, "assistant": {}}], "transcript": []}),
+                json!([{"role": "user", "items": [{"$type": "TextContent", "text": "Hi"}]}]),
             )],
         ),
         (
@@ -321,13 +200,13 @@ fn samples() -> Vec<(&'static str, Vec<String>)> {
         (
             "a Letta agent file",
             vec![one(
-                json!([{"id": "m", "message_type": "user_message", "content": "Hi"}]),
+                json!([{"id": "m", "message_type": "user_message", "role": "user", "content": "Hi"}]),
             )],
         ),
         (
             "a Cohere request",
             vec![one(
-                json!({"message": "Hi", "chat_history": [{"role": "USER", "message": "Hi"}]}),
+                json!([{"role": "USER", "message": "Hi"}, {"role": "CHATBOT", "message": "Hello"}]),
             )],
         ),
         (
@@ -336,16 +215,6 @@ fn samples() -> Vec<(&'static str, Vec<String>)> {
                 json!([{"role": "agent", "messageId": "m", "parts": [{"kind": "text", "text": "Hi"}]}]),
             )],
         ),
-        (
-            "an Ollama context",
-            vec![one(
-                json!({"model": "m", "prompt": "Hi", "context": [1, 2]}),
-            )],
-        ),
-        (
-            "a prompt without messages",
-            vec![one(json!({"model": "m", "prompt": "Hi"}))],
-        ),
     ]
 }
 
@@ -353,10 +222,14 @@ fn samples() -> Vec<(&'static str, Vec<String>)> {
 fn each_format_is_refused_by_its_name() {
     let samples = samples();
     for (name, _) in TABLE {
-        assert!(
-            samples.iter().any(|(of, _)| *of == name),
-            "no sample of {name}"
-        );
+        let of_row = samples.iter().filter(|(of, _)| *of == name);
+        let mut of_row = of_row.flat_map(|(_, documents)| documents);
+        // Without its row, it would be taken for one of the formats.
+        let is_taken = |document: &String| {
+            let mut formats = Format::ALL.into_iter();
+            formats.any(|format| read(document.as_str(), Some(format)).is_ok())
+        };
+        assert!(of_row.any(is_taken), "nothing needs the row of {name}");
     }
     for (name, documents) in samples {
         for document in documents {
@@ -394,7 +267,7 @@ fn what_is_read_is_not_taken_for_another_programs() {
     // A document that looks unsupported is still read if its format is named.
     let named = read(
         r#"[{"role":"user","content":"Hi","parts":[]}]"#,
-        Some(crate::Format::OpenAiChat),
+        Some(Format::OpenAiChat),
     );
     assert_eq!(named.unwrap().len(), 1);
 }
