@@ -252,7 +252,8 @@ open_struct! {
     pub struct Summary {
         /// The text of the summary. If it begins neither with [`SUMMARY_MARK`](crate::SUMMARY_MARK)
         /// nor with one of the engine's [own marks](crate::About::marks), the host puts the former
-        /// before it.
+        /// before it. It must not tell of a message behind those that it covers: if a client goes back
+        /// to before such a message, the summary stays in the window.
         pub text: String,
         /// The ids of the messages that the summary stands for, including earlier summaries.
         pub covers: Vec<MessageId>,

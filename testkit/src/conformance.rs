@@ -48,7 +48,8 @@ pub enum Row {
     /// model without end, and waits for a model only when it may.
     Model,
     /// The engine accepts cuts and revisions, and text that they removed does not come back in a
-    /// summary.
+    /// summary. No summary tells of a message behind all that it covers, because that message may be
+    /// cut off while the summary stays.
     Edits,
     /// The engine accepts messages that it is shown again, as after a call that was given up or a
     /// restart.

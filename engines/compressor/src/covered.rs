@@ -1,11 +1,11 @@
 //! Collects what a summary is made from: the messages that leave the window, and the earlier
 //! summaries among them.
 //!
-//! [`Covered::of`] gathers the middle of a split together with results that are shortened in place,
-//! because both lose their text. Earlier summaries are separated from ordinary messages: they are
-//! the text that the new summary updates. If the model has meanwhile rewritten one that was
-//! extracted without it, the rewritten text is used. [`Covered::notes`] then turns this into a task
-//! for the [`SummaryCycle`].
+//! [`Covered::of`] gathers the middle of a split. Results that are shortened in place are not part
+//! of it: they may be taken back while the summary stays. Earlier summaries are separated from
+//! ordinary messages: they are the text that the new summary updates. If the model has meanwhile
+//! rewritten one that was extracted without it, the rewritten text is used. [`Covered::notes`] then
+//! turns this into a task for the [`SummaryCycle`].
 
 use std::borrow::Cow;
 
@@ -16,8 +16,8 @@ use contexture_summaries::{Notes, SummaryCycle, body_of, marked};
 use crate::boundaries::{Outline, Split};
 use crate::headings::HEADINGS;
 
-/// The content of a summary: the messages that leave or are cleared, the text of the earlier
-/// summaries among them, and the user's first message in the protected head, which states the goal.
+/// The content of a summary: the messages that leave, the text of the earlier summaries among them,
+/// and the user's first message in the protected head, which states the goal.
 pub(crate) struct Covered<'m, 'a> {
     pub(crate) messages: Cow<'m, [MessageView<'a>]>,
     previous: Option<String>,
@@ -25,25 +25,10 @@ pub(crate) struct Covered<'m, 'a> {
 }
 
 impl<'m, 'a> Covered<'m, 'a> {
-    /// Collects what leaves with this split. `replaced` lists the kept messages that are shortened,
-    /// with their new texts. `cycle` may know a better text for an earlier summary.
-    pub(crate) fn of(
-        outline: &Outline<'m, 'a>,
-        split: &Split,
-        replaced: &[(usize, String)],
-        cycle: &SummaryCycle,
-    ) -> Self {
-        let mut taken: Vec<usize> = split.middle().collect();
-        // A cleared result loses its text just as one that leaves. Its call is included, since it
-        // says what the result was.
-        for (at, _) in replaced {
-            taken.push(*at);
-            taken.extend(outline.pairs.call_of(*at));
-        }
-        taken.sort_unstable();
-        taken.dedup();
-        let (summaries, taken): (Vec<usize>, Vec<usize>) = taken
-            .into_iter()
+    /// Collects what leaves with this split. `cycle` may know a better text for an earlier summary.
+    pub(crate) fn of(outline: &Outline<'m, 'a>, split: &Split, cycle: &SummaryCycle) -> Self {
+        let (summaries, taken): (Vec<usize>, Vec<usize>) = split
+            .middle()
             .partition(|at| outline.messages[*at].kind() == MessageKind::Summary);
         let bodies = summaries.into_iter().map(|at| {
             let body = body_of(outline.messages[at].text());

@@ -158,9 +158,7 @@ impl ContextEngine for Compressor {
         if let Some(reason) = self.headroom.refuses(order, sizes) {
             return Ok(Outcome::Deferred(reason));
         }
-        // `readings` covers the messages as they were delivered, before anything in them was
-        // cleared.
-        let covered = Covered::of(&outline, &plan.split, &plan.replaced, &self.cycle);
+        let covered = Covered::of(&outline, &plan.split, &self.cycle);
         let written = match plan.summary_tokens {
             0 => None,
             tokens => {
@@ -251,7 +249,7 @@ impl ContextEngine for Compressor {
         if is_near && self.cycle.is_idle() {
             let outline = Outline::of(request.messages);
             let split = outline.split(self.protection(&outline, &window));
-            let covered = Covered::of(&outline, &split, &[], &self.cycle);
+            let covered = Covered::of(&outline, &split, &self.cycle);
             if !covered.messages.is_empty() {
                 let content = split.middle().map(|at| outline.tokens[at]).sum();
                 let tokens = budgets.summary_tokens(content);

@@ -56,7 +56,6 @@ pub(crate) struct Plan {
     pub(crate) split: Split,
     /// Kept messages with their shortened text, sorted by position.
     pub(crate) replaced: Vec<(usize, String)>,
-    pub(crate) content_tokens: u64,
     /// What the summary may take. It is 0 if nothing is summarised.
     pub(crate) summary_tokens: u64,
     /// The prompt after the compaction, if the summary takes all that it may.
@@ -89,8 +88,8 @@ impl Plan {
                 tail_tokens,
             };
             let mut plan = Self::unforced(outline, outline.split(protection), limits);
-            // If no middle is summarised, nothing would hold the facts of a cleared result. Only
-            // the last rung may clear without a summary.
+            // If nothing is summarised here, the next rung may summarise, and a summary keeps more of a
+            // result than a preview. Only the last rung may clear without one.
             if plan.total > goal && (plan.summary_tokens > 0 || rung == 2) {
                 plan.shorten_old(outline, limits, goal);
             }
@@ -139,7 +138,6 @@ impl Plan {
         Self {
             split,
             replaced: Vec::new(),
-            content_tokens: content,
             summary_tokens,
             total,
             kept_tokens,
@@ -280,13 +278,11 @@ impl Plan {
         }
     }
 
-    /// Records a shorter text of `tokens` tokens for a kept message. What it saves counts as
-    /// content of the summary, since the facts in it have to be kept there.
+    /// Records a shorter text of `tokens` tokens for a kept message.
     fn replace(&mut self, at: usize, text: String, tokens: u64, outline: &Outline<'_, '_>) {
         let saved = outline.tokens[at].saturating_sub(tokens);
         self.total -= saved;
         self.kept_tokens -= saved;
-        self.content_tokens += saved;
         self.replaced.push((at, text));
     }
 }

@@ -19,7 +19,7 @@ use contexture_contract::{Checked, Grouping, Limits, Purpose, check};
 use contexture_engine_api::{
     Committed, Compaction, CompressOrder, CompressRequest, ContextEngine, CurrentCompaction, Cut,
     Decision, Delivery, EngineError, EngineFactory, Entry, FailureKind, MessageId, MessageKind,
-    Outcome, Usage, WindowState,
+    Outcome, Summary, Usage, WindowState,
 };
 use serde_json::Value;
 
@@ -489,6 +489,7 @@ impl<'a> Player<'a> {
             return Ok(());
         };
         self.holds_nothing_gone(&proposal);
+        self.tells_of_nothing_later(&proposal);
         match self.check("compress", &proposal, order, Purpose::Compaction) {
             Err(why) => self.discard(&why),
             Ok(checked) => {
@@ -560,26 +561,34 @@ impl<'a> Player<'a> {
     /// Checks that no summary contains a word of a message that is no longer part of the
     /// conversation.
     fn holds_nothing_gone(&self, proposal: &Compaction) {
-        let words = |messages: &[Message]| -> HashSet<String> {
-            let words = messages
-                .iter()
-                .flat_map(|message| message.text.split_whitespace());
-            words
-                .filter(|word| word.starts_with("kw"))
-                .map(str::to_owned)
-                .collect()
-        };
         let there = words(&self.history);
-        let gone: Vec<_> = words(&self.gone).difference(&there).cloned().collect();
-        let texts = proposal.entries.iter().filter_map(|entry| match entry {
-            Entry::Summary(summary) => Some(summary.text.as_str()),
-            _ => None,
-        });
-        for text in texts {
-            let found = gone.iter().find(|word| text.contains(word.as_str()));
+        let gone = &words(&self.gone) - &there;
+        for summary in summaries(proposal) {
+            let found = gone.iter().find(|word| summary.text.contains(*word));
             self.watch.hold(Row::Edits, found.is_none(), || {
-                let word = found.map(String::as_str).unwrap_or_default();
+                let word = found.copied().unwrap_or_default();
+                let text = &summary.text;
                 format!("a summary contains \"{word}\", which was cut from the conversation: {text:.300}")
+            });
+        }
+    }
+
+    /// Checks that no summary contains a word of a message behind all that it covers. The message
+    /// may be cut off, and the summary would stay.
+    fn tells_of_nothing_later(&self, proposal: &Compaction) {
+        for summary in summaries(proposal) {
+            let covers = |message: &Message| summary.covers.contains(&message.id);
+            let last = self.window.messages.iter().rposition(covers);
+            let (earlier, later) = self.window.messages.split_at(last.map_or(0, |at| at + 1));
+            // The window shows earlier messages in shorter forms.
+            let is_later = |said: &&Message| later.iter().any(|message| message.id == said.id);
+            let said = self.history.iter().filter(|said| !is_later(said));
+            let later = &words(later) - &words(earlier.iter().chain(said));
+            let found = later.iter().find(|word| summary.text.contains(*word));
+            self.watch.hold(Row::Edits, found.is_none(), || {
+                let word = found.copied().unwrap_or_default();
+                let text = &summary.text;
+                format!("a summary contains \"{word}\" of a message behind all that it covers: {text:.300}")
             });
         }
     }
@@ -597,11 +606,8 @@ impl<'a> Player<'a> {
             .entries(proposal.entries.clone())
             .inserted(placed.filter(|id| !is_old(*id)).collect());
         let originals: HashSet<_> = self.history.iter().map(|message| message.id).collect();
-        let covered = proposal.entries.iter().filter_map(|entry| match entry {
-            Entry::Summary(summary) => Some(&summary.covers),
-            _ => None,
-        });
-        let covered = covered.flatten().filter(|id| originals.contains(id));
+        let covered = summaries(proposal).flat_map(|summary| &summary.covers);
+        let covered = covered.filter(|id| originals.contains(id));
         self.through = covered.copied().max().max(self.through);
         self.window = next;
         let engine = &mut self.engine;
@@ -761,6 +767,22 @@ impl<'a> Player<'a> {
             format!("after the first compactions the window had {first} tokens at most, after the last {last}")
         });
     }
+}
+
+/// The words in these messages that occur in no others: see [`word`](super::scenes::word).
+fn words<'m>(messages: impl IntoIterator<Item = &'m Message>) -> HashSet<&'m str> {
+    let words = messages
+        .into_iter()
+        .flat_map(|message| message.text.split_whitespace());
+    let words = words.map(|word| word.trim_end_matches(['.', ',', '?']));
+    words.filter(|word| word.starts_with("kw")).collect()
+}
+
+fn summaries(proposal: &Compaction) -> impl Iterator<Item = &Summary> {
+    proposal.entries.iter().filter_map(|entry| match entry {
+        Entry::Summary(summary) => Some(summary),
+        _ => None,
+    })
 }
 
 type Pair = (Box<dyn EngineFactory>, Box<dyn ContextEngine>);

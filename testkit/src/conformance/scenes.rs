@@ -161,9 +161,10 @@ fn talk(turns: usize) -> Vec<Turn> {
         .collect()
 }
 
-/// Returns a word that occurs in no other text, so that it can be found again in a summary.
+/// Returns the name of a file that occurs in no other text, so that it can be found again in a
+/// summary. It is a name, because an extract of the messages leaves out ordinary words.
 pub(super) fn word(at: usize) -> String {
-    format!("kw{at:05}q")
+    format!("kw{at:05}q.rs")
 }
 
 /// Returns a scene of `turns` turns in which `say` adds the messages of each turn. With enough
@@ -223,7 +224,7 @@ fn written() -> Vec<Scene> {
             }
             let id = format!("call_{at}");
             chat.calls("", &[(&id, "shell", "{\"command\": \"make\"}")]);
-            chat.result(&id, "shell", filler(at, 1_500));
+            chat.result(&id, "shell", format!("{} {}", word(at), filler(at, 1_500)));
         }),
         repeated("ids that come again", 32, |chat, at| {
             chat.user(format!("Once more, {}.", word(at)));
@@ -275,7 +276,7 @@ fn written() -> Vec<Scene> {
         chat.tool(
             "cat",
             &format!("{{\"path\": \"{at}.log\"}}"),
-            filler(at, size),
+            format!("{} {}", word(100 + at), filler(at, size)),
         );
         answered(chat, at);
     });
@@ -399,6 +400,7 @@ impl Numbers {
 fn generated(seed: u64) -> Scene {
     let mut numbers = Numbers(seed);
     let mut said = 0;
+    let mut results = 100;
     let mut turns = Vec::new();
     for at in 0..12 + numbers.below(14) {
         let mut turn = Turn {
@@ -447,7 +449,8 @@ fn generated(seed: u64) -> Scene {
             // The results of the last call may not have arrived yet.
             let answered = calls - usize::from(numbers.one_in(10));
             for id in &ids[..answered] {
-                let text = numbers.text();
+                results += 1;
+                let text = format!("{} {}", word(results), numbers.text());
                 chat.result(id, "shell", text).is_error = numbers.one_in(7);
             }
             if numbers.one_in(12) {

@@ -734,6 +734,7 @@ impl Client {
         }
         self.check_neighbours(held, &entries)?;
         self.check_words(held, &entries)?;
+        self.check_left(request, out)?;
         // What it rewrites is what came since, in front of which nothing changes.
         let is_prefix_kept = outcome.only_rewritten && self.driver.engine() == "virtual-files";
         if !outcome.compacted || is_prefix_kept {
@@ -935,6 +936,31 @@ impl Client {
             }
         }
         Ok(())
+    }
+
+    /// Nothing tells of a message that was cut off, except what the client sent itself. The old words of an edited
+    /// message may stand in a summary behind it.
+    fn check_left(&self, request: &Request, out: &Request) -> Result<(), Wrong> {
+        let is_cut = |said: &&Said| !self.truth.edited.contains(&said.serial);
+        let left: HashSet<&str> = (self.truth.left.iter().filter(is_cut))
+            .flat_map(|said| names(&said.bytes))
+            .collect();
+        let there: HashSet<&str> = (self.truth.branch.iter())
+            .flat_map(|said| names(&said.bytes))
+            .collect();
+        let tells = |request: &Request, name: &str| {
+            let mut texts = request.messages.iter().chain([&request.system]);
+            texts.any(|text| text.contains(name))
+        };
+        let told = left
+            .difference(&there)
+            .find(|name| tells(out, name) && !tells(request, name));
+        told.map_or(Ok(()), |name| {
+            Err(wrong("told")(format!(
+                "{name} was left, and is told of: {}",
+                out.messages.join("\n")
+            )))
+        })
     }
 
     /// Checks that a message of the host has a neighbour of its role only if the client itself sent it that way,
@@ -1486,4 +1512,10 @@ fn first_difference(one: &str, other: &str) -> String {
         text[from..to.min(text.len())].to_owned()
     };
     format!("`{}` and then `{}`", around(one), around(other))
+}
+
+/// The words and paths in a text that tell messages apart: `said00027z`, `src/27.rs`.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && !"/.".contains(c));
+    words.filter(|word| word.starts_with("said0") || word.starts_with("src/"))
 }

@@ -43,6 +43,8 @@ impl Said {
 pub(crate) struct Truth {
     pub(crate) branch: Vec<Said>,
     pub(crate) left: Vec<Said>,
+    /// Those of `left` that were not cut off: the client changed their text.
+    pub(crate) edited: HashSet<Serial>,
     /// Messages of which nobody can tell whether they were left.
     pub(crate) may_be_left: Vec<Said>,
     pub(crate) stored: HashSet<Serial>,
@@ -86,6 +88,7 @@ impl Truth {
 
     pub(crate) fn replace(&mut self, at: usize, by: Said) {
         let old = std::mem::replace(&mut self.branch[at], by);
+        self.edited.insert(old.serial);
         self.left.push(old);
     }
 
