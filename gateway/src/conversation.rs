@@ -556,6 +556,7 @@ impl TurnRequest {
         if is_given_up() {
             return Err(given_up());
         }
+        self.found.begin(&shared.sessions);
         guard.keeps_session = true;
         if let Some(model) = &self.agent_model {
             guard.session.with_model(model);
@@ -651,10 +652,10 @@ impl TurnRequest {
             .collect()
     }
 
-    /// The session that this request may continue although nothing in the request proves it. None
-    /// if the session was found, or if there is no candidate.
-    pub(crate) fn follows(&self) -> Option<&str> {
-        self.found.follows.as_deref()
+    /// The session that this request may continue, although it began its own. None if the session was
+    /// found, or if there is no candidate.
+    pub(crate) fn follows(&self) -> Option<&lineage::Follows> {
+        self.found.follows.as_ref()
     }
 
     /// The body that a turn would send, without changing the session. Token counting uses it.

@@ -25,8 +25,8 @@ pub(crate) struct SessionKey {
     /// The client's name for it. None if the request has no name, so that only the history can
     /// tell.
     pub(crate) name: Option<String>,
-    /// Whether the name belongs to one conversation at a time. A different history under it is then
-    /// an edit of the same conversation.
+    /// Whether the name belongs to one conversation at a time. With a token, a different history under
+    /// it is then an edit of the same conversation.
     pub(crate) is_exact: bool,
 }
 
