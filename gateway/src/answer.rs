@@ -325,7 +325,7 @@ impl Rounds {
             );
         };
         let answer = visible.as_ref().unwrap_or(&round.items);
-        let mut changes: Vec<_> = request.answer_change(shared, answer).into_iter().collect();
+        let mut changes = request.answer_changes(shared, answer);
         changes.extend(request.item_changes(answer));
         // The client waits for what only the gateway knows. Otherwise it does not wait for another
         // gateway that has the session.

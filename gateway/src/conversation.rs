@@ -341,6 +341,7 @@ fn turn_request(
         identities_before: &shared.identities.identify(format, &wire.compacted),
         is_continued: session_key::is_continued(&wire) || !wire.compacted.is_empty(),
         is_exact: key.is_exact,
+        is_named: key.name.is_some(),
         is_trusted: post.is_trusted(),
     };
     let (record, scope) = (shared.host.record(), post.scope());
@@ -484,6 +485,7 @@ fn summary_target(
         is_continued: false,
         // Agents change the history for a summary request. It is still the same conversation.
         is_exact: true,
+        is_named: key.name.is_some(),
         is_trusted: post.is_trusted(),
     };
     let name = name_of(key, &identities);
@@ -620,15 +622,11 @@ impl TurnRequest {
         self.found.until_noted().await;
     }
 
-    /// The change of the record that notes the model's answer. When the client sends it back, the
-    /// answer proves that the request continues this session. None if there is nothing to note.
-    pub(crate) fn answer_change(
-        &self,
-        shared: &Shared,
-        answer: &[String],
-    ) -> Option<KeptChange<'_>> {
+    /// The changes of the record that note the model's answer. When the client sends it back, the
+    /// answer proves that the request continues this session. Empty if there is nothing to note.
+    pub(crate) fn answer_changes(&self, shared: &Shared, answer: &[String]) -> Vec<KeptChange<'_>> {
         let identities = shared.identities.identify(self.api.format(), answer);
-        self.found.answer_change(&identities)
+        self.found.answer_changes(&identities)
     }
 
     /// Remembers the items of an answer, if the client may refer to them.

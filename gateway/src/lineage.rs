@@ -43,6 +43,10 @@ const MAX_ANSWERS: usize = 64;
 /// How many fingerprints of summaries are kept for each conversation. A fingerprint is one line of
 /// a summary.
 const MAX_SUMMARY_LINES: usize = 256;
+/// How many calls are kept for each tenant, so that a conversation without a name is found by its last
+/// call: the number of lists, and the most calls of a list.
+const CALL_LISTS: u64 = 1024;
+const MAX_CALLS: usize = 8;
 /// How long noting an answer waits until its request is noted.
 const NOTE_TIMEOUT: Duration = Duration::from_secs(2);
 /// If a name has more conversations than this, two short answers prove nothing. Every conversation
@@ -121,6 +125,8 @@ pub(crate) struct LineageQuery<'r> {
     /// Whether the client's name belongs to one conversation at a time. With a token, a different
     /// history under it is then an edit of the same conversation.
     pub(crate) is_exact: bool,
+    /// Whether the client sent a name. Otherwise the name is made of the first message.
+    pub(crate) is_named: bool,
     pub(crate) is_trusted: bool,
 }
 
@@ -144,6 +150,8 @@ pub(crate) struct LineageMatch {
     /// The number of requests that a known conversation had. If it has changed, the request may be
     /// something else to the conversation.
     expected: Option<u64>,
+    /// The key under which the calls of answers are kept, if the client sent no name.
+    calls: Option<String>,
     /// Also reserves the id of a new conversation. Empty for a known one until the turn runs.
     under_way: OnceLock<UnderWay>,
     /// The number that [`LineageMatch::changes`] gave to the request in its conversation. Zero before.
@@ -232,7 +240,7 @@ pub(crate) fn find(
 ) -> Result<LineageMatch, RecordError> {
     let chain = chain(query.identities);
     let answers = answers(query.identities);
-    let known = known_conversations(record, scope, name)?;
+    let known = conversations_of(record, scope, name, query, &answers)?;
     let matcher = Matcher::new(query, &chain, &answers, &known);
     let is_under_way =
         |one: &KnownConversation| !one.lineage.is_answered && sessions.is_under_way(&one.session);
@@ -297,6 +305,7 @@ pub(crate) fn find(
         chain,
         is_trusted: query.is_trusted,
         expected: matched.map(|found| found.one.lineage.number),
+        calls: (!query.is_named).then(|| scope.calls()),
         under_way,
         number: AtomicU64::default(),
         noted: SetOnce::new(),
@@ -316,7 +325,7 @@ pub(crate) fn find_known(
     query: &LineageQuery<'_>,
 ) -> Result<Option<SummaryTarget>, RecordError> {
     let (chain, answers) = (chain(query.identities), answers(query.identities));
-    let known = known_conversations(record, scope, name)?;
+    let known = conversations_of(record, scope, name, query, &answers)?;
     let matcher = Matcher::new(query, &chain, &answers, &known);
     let found = matcher.find_match(&known);
     Ok(found.map(|found| SummaryTarget {
@@ -350,6 +359,53 @@ impl KnownConversation {
             lineage: serde_json::from_str(text).ok()?,
         })
     }
+}
+
+/// The conversations that a request may continue: those of its name, and without a name also the one
+/// of its last call. An agent that compacts its history may begin anew with a message of its own.
+fn conversations_of(
+    record: &Record,
+    scope: &Scope<'_>,
+    name: &str,
+    query: &LineageQuery<'_>,
+    answers: &[(usize, Fingerprint)],
+) -> Result<Vec<KnownConversation>, RecordError> {
+    let mut known = known_conversations(record, scope, name)?;
+    let last = answers.last().map(|(_, fingerprint)| *fingerprint);
+    let Some(call) = last.filter(|last| !query.is_named && last.is_unguessable()) else {
+        return Ok(known);
+    };
+    let is_known = |one: &KnownConversation| one.lineage.answers.contains(&call);
+    if !known.iter().any(is_known) {
+        let kept = record.kept_text(&scope.calls(), &call_list(call))?;
+        let found = calls_in(kept).into_iter().rfind(|one| one.call == call.0);
+        if let Some(KeptCall { owner, session, .. }) = found
+            && let Some(text) = record.kept_text(&owner, &session)?
+        {
+            known.extend(KnownConversation::read(owner, session, &text));
+        }
+    }
+    Ok(known)
+}
+
+/// Which conversation the model made a call in.
+#[derive(Debug, Serialize, Deserialize)]
+struct KeptCall {
+    call: u64,
+    owner: String,
+    session: String,
+}
+
+/// The name of the list that has a call. The calls are spread over lists, because each change reads and
+/// writes one of them.
+fn call_list(call: Fingerprint) -> String {
+    (call.0 % CALL_LISTS).to_string()
+}
+
+/// The calls of a stored list, oldest first. A list that cannot be parsed counts as empty.
+fn calls_in(kept: Option<String>) -> Vec<KeptCall> {
+    let calls = kept.and_then(|text| serde_json::from_str(&text).ok());
+    calls.unwrap_or_default()
 }
 
 /// All conversations of a name in the scope. If there are none, the name may itself be a session's
@@ -794,20 +850,39 @@ impl LineageMatch {
         let _ = tokio::time::timeout(NOTE_TIMEOUT, self.noted.wait()).await;
     }
 
-    /// The change of the record that stores the fingerprint of the model's answer. It changes nothing
-    /// if the request is not in the record, or if the conversation had another one in the meantime.
-    /// None if the answer has no fingerprint.
-    pub(crate) fn answer_change(&self, answer: &[MessageIdentity]) -> Option<KeptChange<'_>> {
-        let answer = answer_fingerprint(answer)?;
+    /// The changes of the record that store the fingerprint of the model's answer. It is not stored if
+    /// the request is not in the record, or if the conversation had another one in the meantime. There
+    /// are none if the answer has no fingerprint.
+    pub(crate) fn answer_changes(&self, answer: &[MessageIdentity]) -> Vec<KeptChange<'_>> {
+        let Some(answer) = answer_fingerprint(answer) else {
+            return Vec::new();
+        };
         let number = self.noted.get().copied();
-        Some(update(&self.owner, &self.session, move |known| {
+        let noted = update(&self.owner, &self.session, move |known| {
             let mut lineage = known.filter(|lineage| Some(lineage.number) == number)?;
             lineage.answers.retain(|known| *known != answer);
             lineage.answers.push(answer);
             keep_last(&mut lineage.answers, MAX_ANSWERS);
             lineage.is_answered = true;
             Some(lineage)
-        }))
+        });
+        let calls = self.calls.as_ref().filter(|_| answer.is_unguessable());
+        let call = calls.map(|calls| {
+            let list = call_list(answer);
+            KeptChange::new(calls, &list.clone(), move |text| {
+                let mut kept = calls_in(text);
+                kept.push(KeptCall {
+                    call: answer.0,
+                    owner: self.owner.clone(),
+                    session: self.session.clone(),
+                });
+                keep_last(&mut kept, MAX_CALLS);
+                // Numbers and strings always have a JSON form.
+                let text = serde_json::to_string(&kept).unwrap_or_default();
+                vec![(list.clone(), text)]
+            })
+        });
+        std::iter::once(noted).chain(call).collect()
     }
 }
 

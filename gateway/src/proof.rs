@@ -32,6 +32,13 @@ const UNGUESSABLE: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Fingerprint(pub(crate) u64, u32);
 
+impl Fingerprint {
+    /// Whether nobody can guess it, so that it proves a session by itself.
+    pub(crate) fn is_unguessable(self) -> bool {
+        self.1 == UNGUESSABLE
+    }
+}
+
 /// Adds up the fingerprints that a request shows, each one once.
 #[derive(Debug, Default)]
 pub(crate) struct Evidence {

@@ -60,6 +60,12 @@ impl Scope<'_> {
         owner.starts_with(&self.owners())
     }
 
+    /// The key under which the calls of the scope's conversations are stored. It is the key of no
+    /// name, because names have no control characters.
+    pub(crate) fn calls(&self) -> String {
+        self.owners() + "\u{1}calls"
+    }
+
     /// The prefix of all keys in this scope.
     fn owners(&self) -> String {
         match self.tenant {

@@ -257,3 +257,58 @@ async fn agents_of_a_crew_with_a_token_have_sessions_of_their_own() {
         }
     }
 }
+
+/// An agent that sends no name, and compacts its history with a request that says nothing of the session: in its place are
+/// a summary in words of its own and the last round.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_name_the_last_call_leads_a_compacted_history_into_its_session() {
+    // Calls of Gemini have no ids.
+    for api in [Api::Chat, Api::Responses, Api::Messages] {
+        let (stage, gateway) = working(lcm_stage("")).await;
+        let (mut agent, first) = begun(api, &gateway.base, "").await;
+        // The call is the last thing that the model wrote, and its result is the last message.
+        let is_call = |item: &serde_json::Value| item.to_string().contains("make");
+        let last = agent.history.iter().rposition(is_call).unwrap();
+        let item = &agent.history[last];
+        let id = match api {
+            Api::Chat => &item["tool_calls"][0]["id"],
+            Api::Responses => &item["call_id"],
+            _ => &item["content"][1]["id"],
+        };
+        let id = id.as_str().unwrap().to_owned();
+        let mut other = agent.clone();
+        for number in 0..2 {
+            let last = agent.history.iter().rposition(is_call).unwrap();
+            agent.history.drain(..last);
+            agent
+                .history
+                .insert(0, api.user(&format!("Summary {number}: it was done.")));
+            for _ in 0..3 {
+                let said = agent.go_on().await;
+                assert_eq!(session(&said), first, "{api:?}");
+                agent.results(&said, "It is done.");
+            }
+        }
+        // A restart.
+        gateway.stop().await;
+        let gateway = stage.gateway().await;
+        agent.base.clone_from(&gateway.base);
+        assert_eq!(round(&mut agent).await, first, "{api:?}");
+        // The model searches what was said before.
+        let search = Answer::call("lcm_grep", json!({"pattern": "part of the task"}));
+        stage.provider.script([search]);
+        agent.go_on().await;
+        let found = stage.provider.requests().pop().unwrap().last_text();
+        assert!(found.contains(TASK), "{api:?}: {found}");
+        // The round of somebody who has made it up.
+        for at in [last, last + 1] {
+            let item = other.history[at].to_string();
+            let made_up = item.replace(&id, &id.replace(|c: char| c.is_ascii_digit(), "7"));
+            other.history[at] = serde_json::from_str(&made_up).unwrap();
+        }
+        other.history.drain(..last);
+        other.history.insert(0, api.user("Summary: it was done."));
+        other.base.clone_from(&gateway.base);
+        assert_ne!(round(&mut other).await, first, "{api:?}");
+    }
+}
