@@ -253,11 +253,11 @@ impl Rounds {
     /// Executes the engine's calls of a round and runs the longer conversation through the host.
     /// Afterwards [`to_send`](Self::to_send) returns the body for the next round.
     ///
-    /// After the last allowed round, the results tell the model to answer now.
+    /// After the last allowed round, the results tell the model to answer now. If another request or
+    /// another gateway continued the session in the meantime, the session returns to this request.
     ///
     /// # Errors
-    /// Another request or another gateway continued the session in the meantime, with the reason
-    /// `overtaken`, or the engine failed.
+    /// The session cannot be opened again, or the engine failed.
     fn next(
         &mut self,
         shared: &Shared,
@@ -267,20 +267,17 @@ impl Rounds {
     ) -> Result<(), Failure> {
         self.hidden += 1;
         shared.metrics.add("hidden_rounds_total", "", 1.0);
-        if cell.turns != self.result.turn {
-            return Err(Failure::new(
-                "overtaken",
-                "another request continued the session in the meantime",
-            ));
-        }
-        let Some(mut guard) = cell.reacquire(self.request.spec.wait)? else {
-            return Err(Failure::new(
-                "overtaken",
-                "another gateway continued the session in the meantime",
-            ));
-        };
         let items: Vec<&str> = round.items.iter().map(String::as_str).collect();
-        guard.session.answer(&items, round.usage.as_ref())?;
+        let mut is_overtaken = cell.turns != self.result.turn;
+        let wait = self.request.spec.wait;
+        let mut guard = if !is_overtaken && let Some(guard) = cell.reacquire(wait)? {
+            guard.session.answer(&items, round.usage.as_ref())?;
+            guard
+        } else {
+            // The answer is not the last thing that was said there. It is part of the next body.
+            is_overtaken = true;
+            cell.acquire(&shared.host, &self.request.spec)?
+        };
         let mut answers = execute_calls(shared, &mut guard, round.calls);
         if self.hidden >= most
             && let Some((_, Ok(text) | Err(text))) = answers.last_mut()
@@ -293,7 +290,9 @@ impl Rounds {
         let history = (self.result.history).continued(&self.request.body, &added);
         self.real.extend(added);
         let result = self.request.run(shared, guard, history, Compact::Auto)?;
-        let turn = self.result.turn;
+        // The other request is overtaken in turn.
+        cell.turns += u64::from(is_overtaken);
+        let turn = cell.turns;
         self.set_result(TurnResult { turn, ..result });
         Ok(())
     }
@@ -321,7 +320,7 @@ impl Rounds {
             );
         };
         let answer = visible.as_ref().unwrap_or(&round.items);
-        let mut changes: Vec<_> = request.answer_change(shared, answer).into_iter().collect();
+        let mut changes = request.answer_changes(shared, answer);
         changes.extend(request.item_changes(answer));
         // The client waits for what only the gateway knows. Otherwise it does not wait for another
         // gateway that has the session.

@@ -343,6 +343,7 @@ fn turn_request(
         identities_before: &shared.identities.identify(format, &wire.compacted),
         is_continued: session_key::is_continued(&wire) || !wire.compacted.is_empty(),
         is_exact: key.is_exact,
+        is_named: key.name.is_some(),
         is_trusted: post.is_trusted(),
     };
     let (record, scope) = (shared.host.record(), post.scope());
@@ -489,6 +490,7 @@ fn summary_target(
         is_continued: false,
         // Agents change the history for a summary request. It is still the same conversation.
         is_exact: true,
+        is_named: key.name.is_some(),
         is_trusted: post.is_trusted(),
     };
     let name = name_of(key, &identities);
@@ -561,6 +563,7 @@ impl TurnRequest {
         if is_given_up() {
             return Err(given_up());
         }
+        self.found.begin(&shared.sessions);
         guard.keeps_session = true;
         if let Some(model) = &self.agent_model {
             guard.session.with_model(model);
@@ -624,15 +627,11 @@ impl TurnRequest {
         self.found.until_noted().await;
     }
 
-    /// The change of the record that notes the model's answer. When the client sends it back, the
-    /// answer proves that the request continues this session. None if there is nothing to note.
-    pub(crate) fn answer_change(
-        &self,
-        shared: &Shared,
-        answer: &[String],
-    ) -> Option<KeptChange<'_>> {
+    /// The changes of the record that note the model's answer. When the client sends it back, the
+    /// answer proves that the request continues this session. Empty if there is nothing to note.
+    pub(crate) fn answer_changes(&self, shared: &Shared, answer: &[String]) -> Vec<KeptChange<'_>> {
         let identities = shared.identities.identify(self.api.format(), answer);
-        self.found.answer_change(&identities)
+        self.found.answer_changes(&identities)
     }
 
     /// Remembers the items of an answer, if the client may refer to them.
@@ -656,10 +655,10 @@ impl TurnRequest {
             .collect()
     }
 
-    /// The session that this request may continue although nothing in the request proves it. None
-    /// if the session was found, or if there is no candidate.
-    pub(crate) fn follows(&self) -> Option<&str> {
-        self.found.follows.as_deref()
+    /// The session that this request may continue, although it began its own. None if the session was
+    /// found, or if there is no candidate.
+    pub(crate) fn follows(&self) -> Option<&lineage::Follows> {
+        self.found.follows.as_ref()
     }
 
     /// The body that a turn would send, without changing the session. Token counting uses it.

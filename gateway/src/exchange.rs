@@ -152,7 +152,7 @@ fn read_job(
     settings: &Arc<Settings>,
     api: Api,
     incoming: &ClientRequest,
-) -> impl FnOnce() -> Result<RequestKind, Failure> + Send + 'static {
+) -> impl Fn() -> Result<RequestKind, Failure> + Clone + Send + 'static {
     let (shared, settings) = (Arc::clone(shared), Arc::clone(settings));
     let post = PostRequest {
         api,
@@ -360,11 +360,15 @@ pub(crate) async fn answer(
     let fallback = result.fallback.clone();
     // A new session looks like lost context to its user, so the log says why it began.
     if let Some(follows) = request.follows() {
-        shared.metrics.add("unproven_total", "", 1.0);
+        let (counter, why) = match follows.is_branch {
+            true => ("branches_total", "is a branch of"),
+            false => ("unproven_total", "does not prove that it continues"),
+        };
+        shared.metrics.add(counter, "", 1.0);
         tracing::info!(
             session,
-            follows,
-            "began a new session: the request does not prove that it continues the one in `follows`"
+            follows = follows.session,
+            "began a new session: the request {why} the one in `follows`"
         );
     }
     if let Some(why) = &fallback {
@@ -384,7 +388,7 @@ pub(crate) async fn answer(
         shared,
         settings,
     };
-    let follows = request.follows().map(str::to_owned);
+    let follows = request.follows().map(|follows| follows.session.clone());
     let (own, not_stored) = (Arc::clone(&request), result.not_stored.clone());
     let answer = managed(exchange, slot, request, (result, held), incoming.active).await;
     // The turn is stored while the provider answers. If that takes longer, the one before it counts.
@@ -526,7 +530,7 @@ async fn observed(
 ) -> Response {
     let reading = read_job(&shared, &settings, api, &incoming);
     // Reading runs while the provider answers.
-    let own = Arc::clone(&shared);
+    let (own, again) = (Arc::clone(&shared), reading.clone());
     let read = async move { own.work.run(reading).await.and_then(|read| read) };
     let read = shared.work.start(read);
     let (tenant, named) = (incoming.tenant.clone(), incoming.session(None));
@@ -539,8 +543,7 @@ async fn observed(
     let (why, session) = match read {
         Ok(RequestKind::Turn(request)) => {
             let session = request.spec.id.clone();
-            let slot = slot(&shared, &settings, &request);
-            observe(&shared, slot, request);
+            observe(&shared, &settings, again, request);
             let detail = "`gateway.mode` is observe";
             let why = UnmanagedReason::new(Status::Observed, "observed", detail);
             (why, Some(session))
@@ -560,16 +563,33 @@ async fn observed(
     response
 }
 
-/// Runs a turn in the background and drops its result. Errors are logged.
-fn observe(shared: &Arc<Shared>, slot: SessionSlot, request: Arc<TurnRequest>) {
-    let receiver = run_when_free(shared, &slot, &request);
+/// Runs a turn in the background and drops its result. If another request of the session came first,
+/// the request is read again. Errors are logged.
+fn observe(
+    shared: &Arc<Shared>,
+    settings: &Arc<Settings>,
+    reading: impl Fn() -> Result<RequestKind, Failure> + Clone + Send + 'static,
+    request: Arc<TurnRequest>,
+) {
+    let (own, settings) = (Arc::clone(shared), Arc::clone(settings));
+    let run = move |request: Arc<TurnRequest>| {
+        run_when_free(&own, &slot(&own, &settings, &request), &request)
+    };
+    let (own, mut receiver) = (Arc::clone(shared), run(request));
     let watching = async move {
-        if let Ok(Err(failure)) = receiver.await {
+        while let Ok(Err(failure)) = receiver.await {
+            if failure.reason == "overtaken"
+                && let Ok(Ok(RequestKind::Turn(request))) = own.work.run(reading.clone()).await
+            {
+                receiver = run(request);
+                continue;
+            }
             tracing::warn!(
                 reason = failure.reason,
                 "cannot observe a turn: {}",
                 failure.detail
             );
+            return;
         }
     };
     shared.work.start(watching);

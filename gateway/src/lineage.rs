@@ -10,12 +10,20 @@
 //! 3. **All**: the whole history of a session that has only grown so far.
 //! 4. **Token**: the token with which the session was begun.
 //!
-//! [`find`] is the entry point and returns a [`LineageMatch`]. A request without a proof begins its
-//! own session, and [`LineageMatch::follows`] names the one that it may continue. Conversations are
+//! A proof shows what the request knows, and not yet that it belongs into the session. A session
+//! follows one line: each request begins with the one before it, or ends with its answer. A request
+//! with a proof that does neither is an edit, a cut or a retry, and the session leaves its line for
+//! the new one. But if both lines go on, the request is a branch and begins its own session. They do
+//! if the session's last request is still being answered, or if the request comes from a line that
+//! the session has left.
+//!
+//! [`find`] is the entry point and returns a [`LineageMatch`]. If the request begins its own session
+//! and seems to belong to another one, [`LineageMatch::follows`] names that one. Conversations are
 //! kept in the host's record, so other gateways and later starts know them. The fingerprints come
 //! from [`proof`](crate::proof).
 
 use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -28,7 +36,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::identity::MessageIdentity;
 use crate::proof::{self, Evidence, Fingerprint};
 use crate::session_key::Scope;
-use crate::sessions::{IdReservation, Sessions};
+use crate::sessions::{Sessions, UnderWay};
 
 const MAX_REQUESTS: usize = 16;
 /// How many fingerprints of answers are kept for each conversation. An answer has one of what it
@@ -37,6 +45,10 @@ const MAX_ANSWERS: usize = 128;
 /// How many fingerprints of summaries are kept for each conversation. A fingerprint is one line of
 /// a summary.
 const MAX_SUMMARY_LINES: usize = 256;
+/// How many calls are kept for each tenant, so that a conversation without a name is found by its last
+/// call: the number of lists, and the most calls of a list.
+const CALL_LISTS: u64 = 1024;
+const MAX_CALLS: usize = 8;
 /// How long noting an answer waits until its request is noted.
 const NOTE_TIMEOUT: Duration = Duration::from_secs(2);
 /// If a name has more conversations than this, two short answers prove nothing. Every conversation
@@ -65,6 +77,9 @@ struct PastRequest {
     /// Whether it showed a strong proof. If so, a request that begins with the same messages has
     /// that proof, too.
     is_proof: bool,
+    /// Whether the session has left the request's line: the last request does not begin with it.
+    #[serde(default)]
+    is_left: bool,
 }
 
 /// What is known of a conversation. It is stored as JSON in the record, one entry for each session
@@ -126,9 +141,11 @@ pub(crate) struct LineageQuery<'r> {
     pub(crate) identities_before: &'r [MessageIdentity],
     /// Whether the request begins with a summary by its agent, judged by its wording.
     pub(crate) is_continued: bool,
-    /// Whether the client's name belongs to one conversation at a time. A different history under
-    /// that name is then an edit.
+    /// Whether the client's name belongs to one conversation at a time. With a token, a different
+    /// history under it is then an edit of the same conversation.
     pub(crate) is_exact: bool,
+    /// Whether the client sent a name. Otherwise the name is made of the first message.
+    pub(crate) is_named: bool,
     pub(crate) is_trusted: bool,
 }
 
@@ -139,9 +156,8 @@ pub(crate) struct LineageMatch {
     owner: String,
     pub(crate) session: String,
     pub(crate) is_known: bool,
-    /// The session that the request may continue, although it shows no proof. Only the status page
-    /// and a response header name it.
-    pub(crate) follows: Option<String>,
+    /// The session that the request may continue, although it begins its own.
+    pub(crate) follows: Option<Follows>,
     system: u64,
     turn: PastRequest,
     client_hash: u64,
@@ -150,15 +166,26 @@ pub(crate) struct LineageMatch {
     answers: Vec<Answer>,
     chain: Vec<u64>,
     is_trusted: bool,
-    /// If the proof was [`Proof::All`]: the number of requests that the conversation had. The proof
-    /// is void if the number has changed.
+    /// The number of requests that a known conversation had. If it has changed, the request may be
+    /// something else to the conversation.
     expected: Option<u64>,
-    /// Reserves the id of a new conversation until this request is over.
-    _reserved: Option<IdReservation>,
+    /// The key under which the calls of answers are kept, if the client sent no name.
+    calls: Option<String>,
+    /// Also reserves the id of a new conversation. Empty for a known one until the turn runs.
+    under_way: OnceLock<UnderWay>,
     /// The number that [`LineageMatch::changes`] gave to the request in its conversation. Zero before.
     number: AtomicU64,
     /// The same number, once the changes are in the record or could not be stored.
     noted: SetOnce<u64>,
+}
+
+/// The session that a request may continue, although it begins its own. Only the status page, the log
+/// and a response header name it. None of its content is used.
+#[derive(Debug)]
+pub(crate) struct Follows {
+    pub(crate) session: String,
+    /// Whether the request proves that it branches off there. Otherwise it proves nothing.
+    pub(crate) is_branch: bool,
 }
 
 /// The hash over the first messages, for every count from 1. Two requests begin alike if their
@@ -170,6 +197,12 @@ fn chain<'i>(identities: impl IntoIterator<Item = &'i MessageIdentity>) -> Vec<u
         hash.digest()
     };
     identities.into_iter().map(link).collect()
+}
+
+/// Whether a request with these hashes begins with all messages of a former one.
+fn begins_with(chain: &[u64], turn: &PastRequest) -> bool {
+    let at = turn.count.checked_sub(1);
+    at.and_then(|at| chain.get(at)) == Some(&turn.hash)
 }
 
 /// An answer of the model. Consecutive messages of the model are one answer.
@@ -228,24 +261,27 @@ pub(crate) fn find(
     name: &str,
     query: &LineageQuery<'_>,
 ) -> Result<LineageMatch, RecordError> {
-    let known = known_conversations(record, scope, name)?;
     let chain = chain(query.identities);
     let answers = answers(query.identities);
+    let known = conversations_of(record, scope, name, query, &answers)?;
     let matcher = Matcher::new(query, &chain, &answers, &known);
-    let matched = matcher.find_match(&known).filter(|(one, proof)| {
+    let is_under_way =
+        |one: &KnownConversation| !one.lineage.is_answered && sessions.is_under_way(&one.session);
+    let matched = matcher.find_match(&known).filter(|found| {
         // The session's first answer is still on its way to another client. Whoever sends the same
         // first request must not share that session.
-        let is_asked = !one.lineage.is_answered && sessions.is_reserved(&one.session);
-        *proof != Proof::All || !is_asked
+        let is_asked = found.one.lineage.answers.is_empty() && is_under_way(found.one);
+        found.proof > Proof::All || !is_asked
     });
+    let is_branch = |found: &Match<'_>| {
+        found.relation == Relation::Left
+            || (found.relation == Relation::Edit && is_under_way(found.one))
+    };
+    let branch_of = matched.filter(is_branch);
+    let matched = matched.filter(|found| !is_branch(found));
     let whole = chain.last().copied().unwrap_or_default();
-    let mut expected = None;
     let found = match matched {
-        Some((one, proof)) => {
-            // This proof covers the session only as it is now.
-            expected = (proof == Proof::All).then_some(one.lineage.number);
-            Some((one.owner.clone(), one.session.clone()))
-        }
+        Some(Match { one, .. }) => Some((one.owner.clone(), one.session.clone())),
         // The session exists, but did not come through the gateway, so it has no conversation
         // entry.
         None if query.is_trusted && known.is_empty() => {
@@ -254,22 +290,26 @@ pub(crate) fn find(
         }
         None => None,
     };
-    let mut follows = match found {
-        Some(_) => None,
-        None => matcher.may_follow(&known),
+    let mut follows = match (&found, branch_of) {
+        (Some(_), _) => None,
+        (None, Some(found)) => Some(Follows {
+            session: found.one.session.clone(),
+            is_branch: true,
+        }),
+        (None, None) => matcher.may_follow(&known).map(Follows::unproven),
     };
     let last_answer = answers.last().map_or(0, |answer| answer.at + 1);
     let is_known = found.is_some();
-    let (owner, session, reserved) = match found {
-        Some((owner, session)) => (owner, session, None),
+    let (owner, session, under_way) = match found {
+        Some((owner, session)) => (owner, session, OnceLock::new()),
         None => {
             let (session, reserved) =
                 reserve_id(record, sessions, scope, name, (known.len(), whole))?;
             let id = scope.id(name);
             if known.is_empty() && session != id && session_exists(record, scope, &id)? {
-                follows = Some(id);
+                follows = Some(Follows::unproven(id));
             }
-            (scope.owner(name), session, Some(reserved))
+            (scope.owner(name), session, OnceLock::from(reserved))
         }
     };
     Ok(LineageMatch {
@@ -280,14 +320,16 @@ pub(crate) fn find(
         turn: PastRequest {
             count: chain.len(),
             hash: whole,
-            is_proof: matched.is_some_and(|(_, proof)| proof >= Proof::Pair),
+            is_proof: matched.is_some_and(|found| found.proof >= Proof::Pair),
+            is_left: false,
         },
         client_hash: client_hash(query.identities.get(last_answer..).unwrap_or_default()),
         answers,
         chain,
         is_trusted: query.is_trusted,
-        expected,
-        _reserved: reserved,
+        expected: matched.map(|found| found.one.lineage.number),
+        calls: (!query.is_named).then(|| scope.calls()),
+        under_way,
         number: AtomicU64::default(),
         noted: SetOnce::new(),
         session,
@@ -305,14 +347,14 @@ pub(crate) fn find_known(
     name: &str,
     query: &LineageQuery<'_>,
 ) -> Result<Option<SummaryTarget>, RecordError> {
-    let known = known_conversations(record, scope, name)?;
     let (chain, answers) = (chain(query.identities), answers(query.identities));
+    let known = conversations_of(record, scope, name, query, &answers)?;
     let matcher = Matcher::new(query, &chain, &answers, &known);
     let found = matcher.find_match(&known);
-    Ok(found.map(|(one, proof)| SummaryTarget {
-        owner: one.owner.clone(),
-        session: one.session.clone(),
-        proof,
+    Ok(found.map(|found| SummaryTarget {
+        owner: found.one.owner.clone(),
+        session: found.one.session.clone(),
+        proof: found.proof,
     }))
 }
 
@@ -331,6 +373,64 @@ struct KnownConversation {
     lineage: Lineage,
 }
 
+impl KnownConversation {
+    /// Reads a conversation. Returns None if its entry cannot be parsed.
+    fn read(owner: String, session: String, text: &str) -> Option<Self> {
+        Some(Self {
+            owner,
+            session,
+            lineage: serde_json::from_str(text).ok()?,
+        })
+    }
+}
+
+/// The conversations that a request may continue: those of its name, and without a name also the one
+/// of its last call. An agent that compacts its history may begin anew with a message of its own.
+fn conversations_of(
+    record: &Record,
+    scope: &Scope<'_>,
+    name: &str,
+    query: &LineageQuery<'_>,
+    answers: &[Answer],
+) -> Result<Vec<KnownConversation>, RecordError> {
+    let mut known = known_conversations(record, scope, name)?;
+    let last = answers.last().and_then(|answer| answer.ids.last().copied());
+    let Some(call) = last.filter(|_| !query.is_named) else {
+        return Ok(known);
+    };
+    let is_known = |one: &KnownConversation| one.lineage.answers.contains(&call);
+    if !known.iter().any(is_known) {
+        let kept = record.kept_text(&scope.calls(), &call_list(call))?;
+        let found = calls_in(kept).into_iter().rfind(|one| one.call == call.0);
+        if let Some(KeptCall { owner, session, .. }) = found
+            && let Some(text) = record.kept_text(&owner, &session)?
+        {
+            known.extend(KnownConversation::read(owner, session, &text));
+        }
+    }
+    Ok(known)
+}
+
+/// Which conversation the model made a call in.
+#[derive(Debug, Serialize, Deserialize)]
+struct KeptCall {
+    call: u64,
+    owner: String,
+    session: String,
+}
+
+/// The name of the list that has a call. The calls are spread over lists, because each change reads and
+/// writes one of them.
+fn call_list(call: Fingerprint) -> String {
+    (call.0 % CALL_LISTS).to_string()
+}
+
+/// The calls of a stored list, oldest first. A list that cannot be parsed counts as empty.
+fn calls_in(kept: Option<String>) -> Vec<KeptCall> {
+    let calls = kept.and_then(|text| serde_json::from_str(&text).ok());
+    calls.unwrap_or_default()
+}
+
 /// All conversations of a name in the scope. If there are none, the name may itself be a session's
 /// id. Entries that cannot be parsed are skipped.
 fn known_conversations(
@@ -338,23 +438,18 @@ fn known_conversations(
     scope: &Scope<'_>,
     name: &str,
 ) -> Result<Vec<KnownConversation>, RecordError> {
-    let read = |owner: String, session: String, text: &str| {
-        Some(KnownConversation {
-            owner,
-            session,
-            lineage: serde_json::from_str(text).ok()?,
-        })
-    };
     let owner = scope.owner(name);
     let mut known: Vec<KnownConversation> = (record.kept(&owner)?.into_iter())
-        .filter_map(|(session, text)| read(owner.clone(), session, &text))
+        .filter_map(|(session, text)| KnownConversation::read(owner.clone(), session, &text))
         .collect();
     let id = scope.id(name);
     // The response headers name the session's id, and a client may send that as its name.
     if known.is_empty() && record.delivered(&id)?.is_some() {
         let kept = record.kept_as(&id, None)?.into_iter();
         let own = kept.filter(|(owner, _)| scope.owns(owner));
-        known.extend(own.filter_map(|(owner, text)| read(owner, id.clone(), &text)));
+        known.extend(
+            own.filter_map(|(owner, text)| KnownConversation::read(owner, id.clone(), &text)),
+        );
     }
     Ok(known)
 }
@@ -386,7 +481,7 @@ fn reserve_id(
     scope: &Scope<'_>,
     name: &str,
     (known, whole): (usize, u64),
-) -> Result<(String, IdReservation), RecordError> {
+) -> Result<(String, UnderWay), RecordError> {
     let (id, owner) = (scope.id(name), scope.owner(name));
     let mut candidate = id.clone();
     let mut number = 0;
@@ -425,6 +520,25 @@ enum Proof {
     Secret,
 }
 
+/// What a request with a proof is to a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Relation {
+    /// It goes on from a line that the conversation has left.
+    Left,
+    /// It leaves the conversation's line: it is edited, cut or a retry, or a branch.
+    Edit,
+    /// It begins with the conversation's last request, or its last answer is the one to it.
+    Next,
+}
+
+/// A conversation for which a request shows a proof.
+#[derive(Clone, Copy)]
+struct Match<'k> {
+    one: &'k KnownConversation,
+    proof: Proof,
+    relation: Relation,
+}
+
 /// A request while it is compared with the known conversations, with its hashes and fingerprints
 /// computed once.
 struct Matcher<'r> {
@@ -459,18 +573,36 @@ impl<'r> Matcher<'r> {
 }
 
 impl Matcher<'_> {
-    /// Whether the request begins with all messages of a former request.
     fn begins_with(&self, turn: &PastRequest) -> bool {
-        let at = turn.count.checked_sub(1);
-        at.and_then(|at| self.chain.get(at)) == Some(&turn.hash)
+        begins_with(self.chain, turn)
     }
 
-    /// The longest former request that this one begins with: its number of messages, and whether it
-    /// is the conversation's last request.
-    fn longest(&self, lineage: &Lineage) -> Option<(usize, bool)> {
-        let found = (lineage.turns.iter().enumerate()).filter(|(_, turn)| self.begins_with(turn));
-        let (at, turn) = found.max_by_key(|(_, turn)| turn.count)?;
-        Some((turn.count, at + 1 == lineage.turns.len()))
+    /// The longest former request that this one begins with.
+    fn longest<'l>(&self, lineage: &'l Lineage) -> Option<&'l PastRequest> {
+        let begun = lineage.turns.iter().filter(|turn| self.begins_with(turn));
+        begun.max_by_key(|turn| turn.count)
+    }
+
+    /// The position of the last answer in the request that is known to be the conversation's.
+    fn last_known_answer(&self, lineage: &Lineage) -> Option<usize> {
+        let count = self.longest(lineage).map_or(0, |turn| turn.count);
+        let known = |answer: &&Answer| {
+            let mut shown = answer.ids.iter().chain([&answer.said]);
+            answer.at < count || shown.any(|shown| lineage.answers.contains(shown))
+        };
+        self.answers.iter().rfind(known).map(|answer| answer.at)
+    }
+
+    /// What the request is to the conversation, if it has a proof.
+    fn relation(&self, lineage: &Lineage) -> Relation {
+        let last = lineage.answers.last().filter(|_| lineage.is_answered);
+        let shown = self.answers.last().map(|answer| &answer.said);
+        match self.longest(lineage) {
+            _ if last.is_some() && shown == last => Relation::Next,
+            longest if longest == lineage.turns.last() => Relation::Next,
+            Some(turn) if turn.is_left => Relation::Left,
+            _ => Relation::Edit,
+        }
     }
 
     /// The strongest proof that the request shows for a conversation, or None.
@@ -503,13 +635,17 @@ impl Matcher<'_> {
             return Some(Proof::All);
         }
         let is_trusted = self.query.is_trusted && lineage.is_trusted;
-        (is_trusted && self.has_system_of(lineage)).then_some(Proof::Token)
+        let is_meant = self.query.is_exact || self.relation(lineage) == Relation::Next;
+        (is_trusted && is_meant && self.may_be_of(lineage)).then_some(Proof::Token)
     }
 
-    /// Whether the system prompt is the conversation's, if no name tells the client's conversations
-    /// apart. Several agents may be given the same first message.
-    fn has_system_of(&self, lineage: &Lineage) -> bool {
-        self.query.is_exact || lineage.system == self.query.system
+    /// Whether a request with a weak proof may belong to the conversation. A client may begin several
+    /// conversations alike, even at the same time, so the request has to contain one of its answers.
+    /// If there is none yet, or the agent began anew, the system prompt has to be the same.
+    fn may_be_of(&self, lineage: &Lineage) -> bool {
+        let is_unanswered = !lineage.is_answered && self.relation(lineage) == Relation::Next;
+        self.last_known_answer(lineage).is_some()
+            || (lineage.system == self.query.system && (is_unanswered || self.query.is_continued))
     }
 
     fn shows_summary(&self, known: &[Fingerprint]) -> bool {
@@ -520,7 +656,7 @@ impl Matcher<'_> {
     /// Whether the request begins with a former request, and contains two known answers there. The
     /// second one may directly follow the former request.
     fn shows_first_pair(&self, lineage: &Lineage) -> bool {
-        let Some((count, _)) = self.longest(lineage) else {
+        let Some(count) = self.longest(lineage).map(|turn| turn.count) else {
             return false;
         };
         let follows = (self
@@ -558,7 +694,11 @@ impl Matcher<'_> {
     /// Whether the request begins with the conversation's last request and its answer, and the
     /// conversation has only grown so far.
     fn shows_all(&self, lineage: &Lineage) -> bool {
-        let Some((count, true)) = self.longest(lineage) else {
+        let Some(count) = self
+            .longest(lineage)
+            .filter(|turn| Some(*turn) == lineage.turns.last())
+            .map(|turn| turn.count)
+        else {
             return false;
         };
         let follows = self
@@ -579,69 +719,45 @@ impl Matcher<'_> {
         let last = lineage.answers.last().filter(|_| lineage.is_answered);
         let has_answer = match last {
             Some(last) => said.any(|said| said == *last),
-            None => !lineage.is_answered && self.has_system_of(lineage),
+            None => !lineage.is_answered && self.may_be_of(lineage),
         };
         // A client that began with a token has to send it again, or show a stronger proof.
         lineage.is_plain && !lineage.is_trusted && has_answer
     }
 
-    /// Picks the conversation that the request continues, with its proof. Returns None if the
-    /// request should begin a session of its own.
-    ///
-    /// If the request begins like several conversations, the longest match wins, then the strongest
-    /// proof. If it begins like none, the history was edited or compacted. It then continues a
-    /// conversation only if it shows fingerprints of that one alone.
-    fn find_match<'k>(
-        &self,
-        known: &'k [KnownConversation],
-    ) -> Option<(&'k KnownConversation, Proof)> {
-        let open = known
-            .iter()
-            .filter_map(|one| Some((one, self.proof(&one.lineage)?)));
-        let open: Vec<(&KnownConversation, Proof)> = open.collect();
-        // Among conversations with the same beginning, the longest match wins.
-        let matched = open.iter().filter_map(|(one, proof)| {
-            let (count, is_last) = self.longest(&one.lineage)?;
-            Some((*one, *proof, count, is_last))
+    /// Picks the conversation to which the request belongs, among those for which it shows a proof:
+    /// the one with which it begins for the longest, and whose answers go on for the longest. The
+    /// system prompt tells apart those in which the same was said.
+    fn find_match<'k>(&self, known: &'k [KnownConversation]) -> Option<Match<'k>> {
+        let open = known.iter().filter_map(|one| {
+            let lineage = &one.lineage;
+            let (proof, relation) = (self.proof(lineage)?, self.relation(lineage));
+            let count = self.longest(lineage).map_or(0, |turn| turn.count);
+            let is_alike = lineage.system == self.query.system;
+            let answer = self.last_known_answer(lineage);
+            let key = (count, answer, is_alike, proof, relation);
+            Some((
+                key,
+                Match {
+                    one,
+                    proof,
+                    relation,
+                },
+            ))
         });
-        if let Some((one, proof, count, is_last)) =
-            matched.max_by_key(|(_, proof, count, is_last)| (*count, *proof, *is_last))
-        {
-            // If only the history tells them apart, a request that branches off is another
-            // conversation, because both branches may continue.
-            let is_again = count == self.chain.len() && count > 1;
-            return (is_last || self.query.is_exact || is_again).then_some((one, proof));
-        }
-        // The early messages were changed, or the agent began anew. The fingerprints have to belong
-        // to exactly one conversation.
-        let shows_one = |lineage: &Lineage| {
-            let mut given = lineage.answers.iter();
-            given.any(|fingerprint| self.shown.contains(&fingerprint.0))
-        };
-        let shows = |(one, proof): &&(&KnownConversation, Proof)| {
-            *proof > Proof::Token || shows_one(&one.lineage)
-        };
-        let mut showing = open.iter().filter(shows);
-        if let (Some(one), None) = (showing.next(), showing.next()) {
-            return Some(*one);
-        }
-        let same =
-            |(one, _): &&(&KnownConversation, Proof)| one.lineage.system == self.query.system;
-        match self.query.is_continued {
-            true => open.iter().rfind(same).copied(),
-            false => None,
-        }
+        let found = open.max_by_key(|(key, _)| *key);
+        found.map(|(_, found)| found)
     }
 
     /// The most likely session for a request that proves nothing. This is only a hint for people.
     /// None of that session's content is used.
     fn may_follow(&self, known: &[KnownConversation]) -> Option<String> {
+        let same = |one: &&KnownConversation| one.lineage.system == self.query.system;
         let begun = |one: &&KnownConversation| {
             let begun = self.longest(&one.lineage);
-            begun.is_some_and(|(count, _)| count < self.chain.len())
-                && self.has_system_of(&one.lineage)
+            begun.is_some_and(|turn| turn.count < self.chain.len())
+                && (self.last_known_answer(&one.lineage).is_some() || same(one))
         };
-        let same = |one: &&KnownConversation| one.lineage.system == self.query.system;
         let found = match self.query.is_continued {
             true => known.iter().rfind(same).or(known.last()),
             false => known.iter().rfind(begun),
@@ -674,9 +790,18 @@ fn keep_last<T>(all: &mut Vec<T>, most: usize) {
     }
 }
 
+impl Follows {
+    fn unproven(session: String) -> Self {
+        Self {
+            session,
+            is_branch: false,
+        }
+    }
+}
+
 impl LineageMatch {
-    /// Whether the proof still holds once the session is held exclusively. Only [`Proof::All`] can
-    /// expire, if another request came first in the meantime.
+    /// Whether the match still holds once the session is held exclusively. It does not if another
+    /// request of the conversation came first.
     ///
     /// # Errors
     /// The record cannot be read.
@@ -686,15 +811,12 @@ impl LineageMatch {
         };
         let kept = record.kept_text(&self.owner, &self.session)?;
         let lineage = kept.and_then(|text| serde_json::from_str::<Lineage>(&text).ok());
-        // A client that repeats a failed request must find its session, although the first attempt
-        // may have been noted late.
-        let is_again = |lineage: &Lineage| {
-            let last = lineage.turns.last();
-            last.is_some_and(|last| (last.count, last.hash) == (self.turn.count, self.turn.hash))
-                && lineage.is_plain
-                && !lineage.is_answered
-        };
-        Ok(lineage.is_some_and(|lineage| lineage.number == expected || is_again(&lineage)))
+        Ok(lineage.is_some_and(|lineage| lineage.number == expected))
+    }
+
+    /// Marks the session as one that answers a request, as long as this match exists.
+    pub(crate) fn begin(&self, sessions: &Sessions) {
+        self.under_way.get_or_init(|| sessions.begin(&self.session));
     }
 
     /// The changes of the record that store this request as the last one of its conversation, and
@@ -708,12 +830,11 @@ impl LineageMatch {
                 lineage.is_trusted = self.is_trusted;
             }
             let last = lineage.turns.last().copied();
-            let grew = |last: PastRequest| {
-                let at = last.count.checked_sub(1);
-                at.and_then(|at| self.chain.get(at)) == Some(&last.hash)
-            };
+            for turn in &mut lineage.turns {
+                turn.is_left = !begins_with(&self.chain, turn);
+            }
             // Once the history was edited, the last request no longer contains everything.
-            lineage.is_plain &= last.is_none_or(grew);
+            lineage.is_plain &= lineage.turns.last().is_none_or(|last| !last.is_left);
             // Clients may send answers back in another form, so both forms are kept.
             let before = last.map_or(usize::MAX, |last| last.count);
             for answer in self.answers.iter().filter(|answer| answer.at >= before) {
@@ -740,7 +861,7 @@ impl LineageMatch {
             Some(lineage)
         });
         let follows = self.follows.as_ref().map(|follows| {
-            let text = (FOLLOWS.to_owned(), follows.clone());
+            let text = (FOLLOWS.to_owned(), follows.session.clone());
             KeptChange::new(&self.session, FOLLOWS, move |_| vec![text.clone()])
         });
         std::iter::once(request).chain(follows)
@@ -758,18 +879,37 @@ impl LineageMatch {
         let _ = tokio::time::timeout(NOTE_TIMEOUT, self.noted.wait()).await;
     }
 
-    /// The change of the record that stores the fingerprints of the model's answer. It changes nothing
+    /// The changes of the record that store the fingerprints of the model's answer. They are not stored
     /// if the request is not in the record, or if the conversation had another one in the meantime.
-    /// None if the answer says nothing.
-    pub(crate) fn answer_change(&self, answer: &[MessageIdentity]) -> Option<KeptChange<'_>> {
-        let answer = answers(answer).pop()?;
+    /// There are none if the answer says nothing.
+    pub(crate) fn answer_changes(&self, answer: &[MessageIdentity]) -> Vec<KeptChange<'_>> {
+        let Some(answer) = answers(answer).pop() else {
+            return Vec::new();
+        };
+        let call = answer.ids.last().copied();
         let number = self.noted.get().copied();
-        Some(update(&self.owner, &self.session, move |known| {
+        let noted = update(&self.owner, &self.session, move |known| {
             let mut lineage = known.filter(|lineage| Some(lineage.number) == number)?;
             lineage.add_answer(&answer);
             lineage.is_answered = true;
             Some(lineage)
-        }))
+        });
+        let call = self.calls.as_ref().zip(call).map(|(calls, call)| {
+            let list = call_list(call);
+            KeptChange::new(calls, &list.clone(), move |text| {
+                let mut kept = calls_in(text);
+                kept.push(KeptCall {
+                    call: call.0,
+                    owner: self.owner.clone(),
+                    session: self.session.clone(),
+                });
+                keep_last(&mut kept, MAX_CALLS);
+                // Numbers and strings always have a JSON form.
+                let text = serde_json::to_string(&kept).unwrap_or_default();
+                vec![(list.clone(), text)]
+            })
+        });
+        std::iter::once(noted).chain(call).collect()
     }
 }
 

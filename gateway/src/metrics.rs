@@ -90,6 +90,11 @@ const COUNTERS: &[(&str, FixedLabels, &str)] = &[
         "Sessions that began because a request did not prove that it continues an existing one.",
     ),
     (
+        "branches_total",
+        Some(&[]),
+        "Sessions that began because a request is a branch of an existing one.",
+    ),
+    (
         "engine_failures_total",
         Some(&[("part", &[&["engine", "store"]])]),
         "Requests whose engine or store failed, by part.",

@@ -25,8 +25,8 @@ pub(crate) struct SessionKey {
     /// The client's name for it. None if the request has no name, so that only the history can
     /// tell.
     pub(crate) name: Option<String>,
-    /// Whether the name belongs to one conversation at a time. A different history under it is then
-    /// an edit of the same conversation.
+    /// Whether the name belongs to one conversation at a time. With a token, a different history under
+    /// it is then an edit of the same conversation.
     pub(crate) is_exact: bool,
 }
 
@@ -58,6 +58,12 @@ impl Scope<'_> {
     /// Whether a key under which conversations are stored belongs to this scope.
     pub(crate) fn owns(&self, owner: &str) -> bool {
         owner.starts_with(&self.owners())
+    }
+
+    /// The key under which the calls of the scope's conversations are stored. It is the key of no
+    /// name, because names have no control characters.
+    pub(crate) fn calls(&self) -> String {
+        self.owners() + "\u{1}calls"
     }
 
     /// The prefix of all keys in this scope.

@@ -11,7 +11,7 @@
 //! longest leaves memory. Which session a request belongs to is decided by
 //! [`lineage`](crate::lineage).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -319,22 +319,28 @@ pub(crate) struct Sessions {
     slots: Mutex<HashMap<String, (SessionSlot, u64)>>,
     /// Counts uses, so that the slot that was not used for the longest can be found.
     clock: AtomicU64,
-    /// The ids of new sessions that the record does not know yet.
-    reserved: Arc<Mutex<HashSet<String>>>,
+    /// How many requests of each session are being answered. New sessions are in it before the record
+    /// knows them.
+    under_way: Arc<Mutex<HashMap<String, usize>>>,
 }
 
-/// Reserves the id of a new session until this is dropped. Without it, two first requests at the
-/// same time could get the same id.
+/// Marks a request of a session as being answered until this is dropped. It also reserves the id of a
+/// new session. Without it, two first requests at the same time could get the same id.
 #[derive(Debug)]
-pub(crate) struct IdReservation {
+pub(crate) struct UnderWay {
     id: String,
-    all: Arc<Mutex<HashSet<String>>>,
+    all: Arc<Mutex<HashMap<String, usize>>>,
 }
 
-impl Drop for IdReservation {
+impl Drop for UnderWay {
     fn drop(&mut self) {
         let mut all = lock(&self.all);
-        all.remove(&self.id);
+        if let Some(count) = all.get_mut(&self.id) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.id);
+            }
+        }
     }
 }
 
@@ -343,23 +349,38 @@ impl Sessions {
         Self {
             slots: Mutex::new(HashMap::new()),
             clock: AtomicU64::new(0),
-            reserved: Arc::default(),
+            under_way: Arc::default(),
         }
     }
 
-    /// Whether the first request of a session is still being answered by this gateway.
-    pub(crate) fn is_reserved(&self, id: &str) -> bool {
-        let all = lock(&self.reserved);
-        all.contains(id)
+    /// Whether this gateway is answering a request of a session.
+    pub(crate) fn is_under_way(&self, id: &str) -> bool {
+        let all = lock(&self.under_way);
+        all.contains_key(id)
     }
 
-    /// Reserves an id. Returns None if it is reserved already.
-    pub(crate) fn reserve(&self, id: &str) -> Option<IdReservation> {
-        let mut all = lock(&self.reserved);
-        all.insert(id.to_owned()).then(|| IdReservation {
-            id: id.to_owned(),
-            all: Arc::clone(&self.reserved),
+    /// Marks a request of a session as being answered.
+    pub(crate) fn begin(&self, id: &str) -> UnderWay {
+        let mut all = lock(&self.under_way);
+        *all.entry(id.to_owned()).or_default() += 1;
+        self.mark(id)
+    }
+
+    /// Reserves the id of a new session for its first request. Returns None if it is reserved already.
+    pub(crate) fn reserve(&self, id: &str) -> Option<UnderWay> {
+        let mut all = lock(&self.under_way);
+        let is_free = !all.contains_key(id);
+        is_free.then(|| {
+            all.insert(id.to_owned(), 1);
+            self.mark(id)
         })
+    }
+
+    fn mark(&self, id: &str) -> UnderWay {
+        UnderWay {
+            id: id.to_owned(),
+            all: Arc::clone(&self.under_way),
+        }
     }
 
     /// The slot of a session. Creates it if the session is not in memory. If there are more than

@@ -154,6 +154,7 @@ async fn counters_begin_at_zero() {
         "engine_failures_total{part=\"engine\"}",
         "engine_failures_total{part=\"store\"}",
         "unproven_total",
+        "branches_total",
         "hidden_rounds_total",
         "resent_total",
         "cut_streams_total",

@@ -3,55 +3,20 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Once};
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use contexture::engines::register_context_engine;
 use contexture::session::Record;
-use contexture_engine_api::{
-    About, ContextEngine, EngineError, EngineFactory, FactoryRequest, HostInfo, OpenRequest,
-    define_engine,
-};
 use contexture_provider_simulator::{Answer, Usage};
 use serde_json::{Value, json};
 use support::agent::{self, APIS, Agent, Api, Said};
-use support::{Running, Stage, each};
+use support::{Running, Stage, each, lcm_stage as stage};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-
-const LCM: &str = "context: {engine: lcm-at-once}\n";
-
-/// The lossless engine, with its tools in every request.
-struct AtOnce(Box<dyn EngineFactory>);
-
-impl EngineFactory for AtOnce {
-    fn about(host: &HostInfo) -> About {
-        contexture_lcm::DEFINITION
-            .describe(host)
-            .about
-            .offers_tools(true)
-    }
-
-    fn create(request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
-        contexture_lcm::DEFINITION.create(request).map(Self)
-    }
-
-    fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
-        self.0.open(request)
-    }
-}
-
-fn stage(more: &str) -> Stage {
-    static REGISTERED: Once = Once::new();
-    REGISTERED.call_once(|| {
-        register_context_engine(define_engine!("lcm-at-once", factory AtOnce)).unwrap();
-    });
-    Stage::new(&format!("{LCM}{more}"))
-}
 
 fn grep(pattern: &str) -> Answer {
     Answer::thinking("I have to look it up.")

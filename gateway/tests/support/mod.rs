@@ -6,8 +6,14 @@
 pub mod agent;
 
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use contexture::HostOptions;
+use contexture::engines::register_context_engine;
+use contexture_engine_api::{
+    About, ContextEngine, EngineError, EngineFactory, FactoryRequest, HostInfo, OpenRequest,
+    define_engine,
+};
 use contexture_gateway::{Gateway, Handle};
 use contexture_provider_simulator::Simulator;
 
@@ -76,6 +82,35 @@ impl Stage {
         let refused = self.provider.violations();
         assert!(refused.is_empty(), "{refused:#?}");
     }
+}
+
+/// The lossless engine, with its tools in every request.
+struct AtOnce(Box<dyn EngineFactory>);
+
+impl EngineFactory for AtOnce {
+    fn about(host: &HostInfo) -> About {
+        contexture_lcm::DEFINITION
+            .describe(host)
+            .about
+            .offers_tools(true)
+    }
+
+    fn create(request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
+        contexture_lcm::DEFINITION.create(request).map(Self)
+    }
+
+    fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
+        self.0.open(request)
+    }
+}
+
+/// A stage whose engine has tools in every request.
+pub fn lcm_stage(more: &str) -> Stage {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        register_context_engine(define_engine!("lcm-at-once", factory AtOnce)).unwrap();
+    });
+    Stage::new(&format!("context: {{engine: lcm-at-once}}\n{more}"))
 }
 
 /// Plays a scene with each API, streamed and not: on a stage with this configuration, with a gateway and an agent of its
