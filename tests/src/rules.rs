@@ -4,7 +4,8 @@
 //! [`Scenario::of`] writes a session in one of six languages from a seed: the wording of each rule, where in which message
 //! it stands, and what is around it. Sentences of the same form stand in code, quotes, logs, tool output and the
 //! assistant's own words. These decoys must not become rules. [`Scenario::play`] sends the session to one engine, or to
-//! another engine after each compaction, and [`Survival`] counts.
+//! another engine after each compaction, and [`Survival`] counts. The rules of a [`Scenario::of_changes`] are replaced
+//! later, and the window must say so after each compaction.
 
 use std::sync::Arc;
 
@@ -227,6 +228,8 @@ pub struct Scenario {
     pub rules: Vec<String>,
     /// Sentences of the same form that nobody stated as a rule.
     pub decoys: Vec<String>,
+    /// Rules, each with a later sentence that replaces it and the phase in which that is said.
+    changes: Vec<(String, String, usize)>,
 }
 
 /// What of a session is in the window at its end.
@@ -242,7 +245,7 @@ pub struct Survival {
     pub taken: usize,
     /// How many compactions there were.
     pub compactions: usize,
-    /// The rules that are lost, and the decoys that were taken.
+    /// The rules that are lost, the decoys that were taken, and the rules that were not replaced.
     pub faults: Vec<String>,
 }
 
@@ -298,6 +301,7 @@ impl Scenario {
             phases: Vec::new(),
             rules: Vec::new(),
             decoys: Vec::new(),
+            changes: Vec::new(),
         };
         // The first message is kept as the task, so the rules begin after it.
         let mut order: Vec<usize> = (0..12).collect();
@@ -317,6 +321,51 @@ impl Scenario {
                     None => this.without_rule(tongue, &mut random),
                 };
                 this.add_turn(tongue, phase * 4 + turn, said, &mut messages, &mut random);
+            }
+            this.phases.push(messages);
+        }
+        this
+    }
+
+    /// Writes a session in which later sentences replace rules, one of them that of the first message.
+    pub fn of_changes(seed: u64) -> Self {
+        const CHANGES: [(&str, &str); 3] = [
+            ("Never push to {}.", "You may push to {} now."),
+            (
+                "Always use tabs for indentation in {}.",
+                "From now on use spaces instead of tabs in {}.",
+            ),
+            (
+                "Never edit {}.",
+                "Forget what I said about {}, the rule no longer applies.",
+            ),
+        ];
+        let mut random = Random(seed);
+        let mut this = Self {
+            phases: Vec::new(),
+            rules: Vec::new(),
+            decoys: Vec::new(),
+            changes: Vec::new(),
+        };
+        let mut said = vec![String::new(); COMPACTIONS * 4];
+        let first = random.below(CHANGES.len());
+        for (at, (rule, change)) in CHANGES.iter().enumerate() {
+            let name = random.name();
+            let (rule, change) = (rule.replace("{}", &name), change.replace("{}", &name));
+            let earlier = match at == first {
+                true => 0,
+                false => random.below(said.len() / 2),
+            };
+            let later = earlier + 1 + random.below(said.len() / 2 - 1);
+            said[earlier] += &format!(" {rule}");
+            said[later] += &format!(" {change}");
+            this.changes.push((rule, change, later / 4));
+        }
+        for phase in 0..COMPACTIONS {
+            let mut messages = Vec::new();
+            for (turn, rule) in said.iter().enumerate().skip(phase * 4).take(4) {
+                let words = format!("Go on with part {turn}.{rule}");
+                this.add_turn(Tongue::English, turn, words, &mut messages, &mut random);
             }
             this.phases.push(messages);
         }
@@ -414,7 +463,7 @@ impl Scenario {
     /// Plays the session, with the next of these engines after each compaction.
     pub fn play(&self, all: &Arc<Engines>, names: &[&str]) -> Survival {
         let mut sent = vec![json!({"role": "system", "content": "You are a careful programmer."})];
-        let (mut window, mut compactions) = (String::new(), 0);
+        let (mut window, mut compactions, mut changes) = (String::new(), 0, Vec::new());
         let mut open: Option<(&str, Session)> = None;
         for (phase, messages) in self.phases.iter().enumerate() {
             sent.extend(messages.iter().cloned());
@@ -443,26 +492,37 @@ impl Scenario {
             let is_smaller = |report: CompactionReport| report.tokens_after < report.tokens_before;
             compactions += usize::from(turn.compaction.is_some_and(is_smaller));
             window = turn.body.into_owned();
+            changes.extend(self.changes_lost_in(&window, phase));
             sent.push(json!({"role": "user", "content": tongue_free(phase)}));
             sent.push(json!({"role": "assistant", "content": "Done."}));
         }
-        self.survival(&window, compactions)
+        let mut survival = self.survival(&window, compactions);
+        survival.faults.extend(changes);
+        survival
+    }
+
+    /// Returns the rules that a window shows as if they held, though they were replaced until this phase.
+    fn changes_lost_in(&self, window: &str, phase: usize) -> Vec<String> {
+        let text = text_of(window);
+        let stated = stated_in(&text);
+        let changes = self.changes.iter().filter(|(.., until)| *until <= phase);
+        let lost = changes.filter(|(rule, change, _)| {
+            let place = |words: &str| stated.iter().rposition(|line| line.contains(words));
+            let (earlier, later) = (place(&format!("- {rule}")), place(&format!("- {change}")));
+            match later {
+                None => !text.contains(change.as_str()),
+                Some(at) => earlier
+                    .is_some_and(|earlier| earlier > at || !stated[at].contains("[replaces: ")),
+            }
+        });
+        let lost =
+            lost.map(|(rule, ..)| format!("not replaced after {phase}: {rule}\n{stated:#?}"));
+        lost.collect()
     }
 
     fn survival(&self, window: &str, compactions: usize) -> Survival {
-        let body: Value = serde_json::from_str(window).unwrap_or_default();
-        let mut text = String::new();
-        strings(&body["messages"], &mut text);
-        let stated: Vec<&str> = text
-            .split(HEADING)
-            .skip(1)
-            .flat_map(|section| {
-                section
-                    .trim_start()
-                    .lines()
-                    .take_while(|line| line.starts_with("- "))
-            })
-            .collect();
+        let text = text_of(window);
+        let stated = stated_in(&text);
         let lost = self
             .rules
             .iter()
@@ -492,6 +552,26 @@ impl Scenario {
 /// The request at which a compaction is made.
 fn tongue_free(phase: usize) -> String {
     format!("OK {phase}")
+}
+
+/// The texts of the messages of a request.
+fn text_of(window: &str) -> String {
+    let body: Value = serde_json::from_str(window).unwrap_or_default();
+    let mut text = String::new();
+    strings(&body["messages"], &mut text);
+    text
+}
+
+/// The lines of the sections of rules.
+fn stated_in(text: &str) -> Vec<&str> {
+    let sections = text.split(HEADING).skip(1);
+    let lines = sections.flat_map(|section| {
+        section
+            .trim_start()
+            .lines()
+            .take_while(|line| line.starts_with("- "))
+    });
+    lines.collect()
 }
 
 fn strings(value: &Value, into: &mut String) {

@@ -52,6 +52,24 @@ fn rules_survive_a_change_of_the_engine_after_each_compaction() {
 }
 
 #[test]
+fn a_rule_that_was_replaced_does_not_come_back() {
+    for seed in 0..3 {
+        let scenario = Scenario::of_changes(seed);
+        let by_turns = [&ENGINES[..]];
+        for names in ENGINES.chunks(1).chain(by_turns) {
+            let home = Home::new();
+            let survival = scenario.play(&engines(&home), names);
+            assert!(survival.compactions >= COMPACTIONS - 2, "{survival:?}");
+            assert!(
+                survival.faults.is_empty(),
+                "{names:?} {seed}: {}",
+                survival.faults.join("\n")
+            );
+        }
+    }
+}
+
+#[test]
 fn rules_survive_summaries_by_a_model_that_does_not_mention_them() {
     let model = SummaryModel::start();
     for engine in ENGINES {

@@ -20,6 +20,9 @@ use crate::headings::HEADINGS;
 /// and the user's first message in the protected head, which states the goal.
 pub(crate) struct Covered<'m, 'a> {
     pub(crate) messages: Cow<'m, [MessageView<'a>]>,
+    /// The window after the head, up to the last message that leaves. A message of the user that
+    /// stays among these belongs to it, because the summary may stand after that message.
+    window: &'m [MessageView<'a>],
     previous: Option<String>,
     goal: Option<&'a str>,
 }
@@ -43,6 +46,10 @@ impl<'m, 'a> Covered<'m, 'a> {
                 }
                 _ => taken.iter().map(|at| outline.messages[*at]).collect(),
             },
+            window: match split.middle().last() {
+                Some(last) => &outline.messages[split.head..=last],
+                None => &[],
+            },
             previous: (!bodies.is_empty()).then(|| bodies.join("\n\n")),
             goal: outline.messages[..split.head]
                 .iter()
@@ -62,6 +69,7 @@ impl<'m, 'a> Covered<'m, 'a> {
     ) -> Notes<'t, 'a> {
         let tokens = tokens.saturating_sub(services.count_tokens(&marked("")));
         let mut notes = Notes::new(&self.messages, &HEADINGS, tokens, order, services);
+        notes.window = self.window;
         notes.readings = readings;
         notes.previous = self.previous.as_deref();
         notes.goal = self.goal;

@@ -270,11 +270,6 @@ impl<'a> Digest<'a> {
         section.before(&self.render_beside(&beside, budget.without(&section.text)))
     }
 
-    /// Returns the rules that users stated in these messages, and those of the earlier summaries.
-    pub fn rules(&self) -> &Rules {
-        &self.rules
-    }
-
     /// Writes the summary without the rules of users, for an engine that shows it beside other
     /// texts, such as their section of rules. The facts and the user's words in these texts are not
     /// repeated, so a rule for which their section has no room is quoted like any other words.

@@ -47,7 +47,10 @@ const SHORTER_CHARS: usize = 2_000;
 /// bracket. If a summary is read back, the note is cut off, because the rules are compared anew.
 const REPLACES: &str = " [replaces: ";
 const REPLACED_CHARS: usize = 48;
-/// No more sentences of a message than this are compared with the rules that they may end.
+/// What follows a sentence in the section of a [part](Rules::of_part) if it may end a rule that another part
+/// states.
+const MAY_REPLACE: &str = " [replaces: an earlier rule]";
+/// No more sentences of a message than this are kept because they may end a rule.
 const MOST_ENDINGS: usize = 20;
 const LEFT_OUT: &str = " older rules do not fit here and are left out)";
 
@@ -71,6 +74,8 @@ pub struct Rules {
     all: Vec<Rule>,
     /// The number of rules that earlier summaries had no room for.
     left_out: usize,
+    /// Whether a rule that one of these sentences ends may be in another part of the conversation.
+    is_part: bool,
 }
 
 /// A rule, and a key that is equal if two rules say the same.
@@ -78,6 +83,8 @@ pub struct Rules {
 struct Rule {
     text: String,
     key: String,
+    /// Whether it says something only if it ends a rule before it: "You can push to main now."
+    only_ends: bool,
 }
 
 /// The rules as a summary shows them. The default has no rules.
@@ -92,10 +99,22 @@ pub struct RuleSection {
 }
 
 impl Rules {
-    /// Collects the rules of these messages. Those of `previous`, the text of the summary before
-    /// them, and of summaries among the messages come first.
+    /// Collects the rules of these messages and of the summaries among them. Those of `previous`, the
+    /// text of the summary before them, come first. The order of the messages tells which of two rules
+    /// is newer, so they have to be in the order of the window.
     pub fn of(messages: &[MessageView<'_>], previous: Option<&str>) -> Self {
         Self::with_stated(messages, previous).0
+    }
+
+    /// Collects the rules of a part of a conversation. Sentences that may end a rule which another part
+    /// states are kept, too. Once all parts are read, those that end none are left out.
+    pub fn of_part(messages: &[MessageView<'_>]) -> Self {
+        let mut rules = Self {
+            is_part: true,
+            ..Self::default()
+        };
+        rules.add_all(messages);
+        rules
     }
 
     /// Collects the rules, and returns for the index of each user's message those that its text
@@ -106,18 +125,19 @@ impl Rules {
     ) -> (Self, HashMap<usize, Vec<String>>) {
         let mut rules = Self::default();
         previous.iter().for_each(|text| rules.add_summary(text));
-        let numbered = messages.iter().enumerate();
-        let (summaries, said): (Vec<_>, Vec<_>) =
-            numbered.partition(|(_, message)| is_summary(message));
-        summaries
-            .iter()
-            .for_each(|(_, message)| rules.add_summary(message.text()));
-        let stated = said.into_iter().filter_map(|(at, message)| {
-            let stated = rules.add_stated_in(message)?;
-            Some((at, stated))
-        });
-        let stated = stated.collect();
+        let stated = rules.add_all(messages);
         (rules, stated)
+    }
+
+    fn add_all(&mut self, messages: &[MessageView<'_>]) -> HashMap<usize, Vec<String>> {
+        let stated = messages.iter().enumerate().filter_map(|(at, message)| {
+            if is_summary(message) {
+                self.add_summary(message.text());
+                return None;
+            }
+            Some((at, self.add_stated_in(message)?))
+        });
+        stated.collect()
     }
 
     /// Adds the rules that a message states. Only messages of users have any, and messages of the
@@ -145,41 +165,43 @@ impl Rules {
             }
         }
         let own = without_rules(text);
-        let mut stated = stated_in(&own, project_only);
-        if !project_only {
-            self.add_endings(&own, &mut stated);
+        let stated = stated_in(&own, project_only);
+        let endings = match project_only {
+            true => Vec::new(),
+            false => self.endings_in(&own, &stated),
+        };
+        let mut endings = endings.into_iter().peekable();
+        for (at, rule) in stated.iter().enumerate() {
+            while let Some((_, ending)) = endings.next_if(|(before, _)| *before <= at) {
+                self.add(ending, true);
+            }
+            self.add(rule.clone(), false);
         }
-        stated.iter().for_each(|rule| self.add(rule.clone()));
+        endings.for_each(|(_, ending)| self.add(ending, true));
         (!project_only && own.len() == text.len()).then_some(stated)
     }
 
-    /// Adds to the rules that a user's text states those of its sentences that only end a known rule:
-    /// "You can push to main now." They stand in the order of the text.
-    fn add_endings(&self, text: &str, stated: &mut Vec<String>) {
-        if self.all.is_empty() {
-            return;
+    /// Returns the sentences of a user's text that may only end a rule, such as "You can push to main
+    /// now.", each with the number of the `stated` rules that stand before it in the text.
+    fn endings_in(&self, text: &str, stated: &[String]) -> Vec<(usize, String)> {
+        if self.all.is_empty() && !self.is_part {
+            return Vec::new();
         }
         let own = own_words::own_words(text, false);
         let sentences = own.lines().flat_map(sentences);
-        let endings = sentences
-            .filter(|sentence| Ending::of(sentence).is_some())
-            .take(MOST_ENDINGS);
-        let mut known: Option<Vec<About>> = None;
-        for sentence in endings {
+        let endings = sentences.filter(|sentence| Ending::of(sentence).is_some());
+        let endings = endings.take(MOST_ENDINGS).filter_map(|sentence| {
             let words = original(text, &own, sentence);
             let words = item(&words).unwrap_or(&words).to_owned();
             if chars(&words) > MOST_CHARS || stated.iter().any(|rule| rule.contains(&words)) {
-                continue;
+                return None;
             }
-            let about = About::of(&words);
-            let known = known.get_or_insert_with(|| self.iter().map(About::of).collect());
-            if known.iter().any(|rule| about.replaces(rule)) {
-                let at = sentence.as_ptr() as usize - own.as_ptr() as usize;
-                let rest = text.get(at..).unwrap_or_default();
-                let at = stated.partition_point(|rule| !rest.contains(rule.as_str()));
-                stated.insert(at, words);
-            }
-        }
+            let at = sentence.as_ptr() as usize - own.as_ptr() as usize;
+            let rest = text.get(at..).unwrap_or_default();
+            let before = stated.partition_point(|rule| !rest.contains(rule.as_str()));
+            Some((before, words))
+        });
+        endings.collect()
     }
 
     /// Adds the rules that an earlier summary kept, of whatever engine. They are those of its section
@@ -196,19 +218,19 @@ impl Rules {
             if let Some(number) = left_out_in(line) {
                 self.left_out += number;
             } else if declared::is_declared(line) {
-                self.add(line.to_owned());
+                self.add(line.to_owned(), false);
             } else if let Some(rule) = line.strip_prefix("- ") {
-                let rule = match rule.rfind(REPLACES) {
-                    Some(at) if rule.ends_with(']') => &rule[..at],
-                    _ => rule,
+                let (rule, note) = match rule.rfind(REPLACES) {
+                    Some(at) if rule.ends_with(']') => rule.split_at(at),
+                    _ => (rule, ""),
                 };
-                self.add(rule.to_owned());
+                self.add(rule.to_owned(), note == MAY_REPLACE);
             }
         }
         has_section
     }
 
-    fn add(&mut self, rule: String) {
+    fn add(&mut self, rule: String, only_ends: bool) {
         // The rule is quoted in every summary from here on. If it had a token in it, the token
         // would be sent each time.
         let rule = mask_secrets(&rule).into_owned();
@@ -217,12 +239,18 @@ impl Rules {
             return;
         }
         // What is said again is newer than what was said since, so it moves to the end.
-        self.all.retain(|known| known.key != key);
+        let known = self.all.iter().position(|known| known.key == key);
+        let known = known.map(|at| self.all.remove(at));
         if self.all.len() >= MOST_RULES {
-            self.all.remove(0);
-            self.left_out += 1;
+            let first = self.all.iter().position(|rule| rule.only_ends);
+            let removed = self.all.remove(first.unwrap_or(0));
+            self.left_out += usize::from(!removed.only_ends);
         }
-        self.all.push(Rule { text: rule, key });
+        self.all.push(Rule {
+            text: rule,
+            key,
+            only_ends: only_ends && known.is_none_or(|known| known.only_ends),
+        });
     }
 
     /// Whether there are none.
@@ -230,9 +258,12 @@ impl Rules {
         self.all.is_empty() && self.left_out == 0
     }
 
-    /// The rules, in order. A rule that a later one replaces is among them.
+    /// The rules, in order. A rule that a later one replaces is among them. Of a
+    /// [part](Self::of_part), so are the sentences that may end a rule.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
-        self.all.iter().map(|rule| rule.text.as_str())
+        let rules = self.all.iter();
+        let rules = rules.filter(|rule| self.is_part || !rule.only_ends);
+        rules.map(|rule| rule.text.as_str())
     }
 
     /// Writes the section in at most this budget. If not all rules fit, those that are replaced go
@@ -243,17 +274,19 @@ impl Rules {
         }
         let replaces = self.replaced_by_each();
         let is_replaced = |at: usize| replaces.contains(&Some(at));
-        let mut by_value: Vec<usize> = (0..self.all.len()).collect();
+        let is_idle = |at: usize| self.is_idle(at, &replaces);
+        let all = 0..self.all.len();
+        let mut by_value: Vec<usize> = all.filter(|at| self.is_part || !is_idle(*at)).collect();
         // The age of a rule is worth up to 1, and to name something 0.3. So a specific rule stays
         // if general ones are newer by less than 30 % of the list.
-        let value = |at: usize| match is_replaced(at) {
+        let value = |at: usize| match is_replaced(at) || is_idle(at) {
             true => -1.0,
             false => at as f32 / self.all.len() as f32 + specificity(&self.all[at].text),
         };
         by_value.sort_by(|a, b| value(*a).total_cmp(&value(*b)));
         let written = |dropped: usize| self.written(&by_value[dropped..], &replaces);
         // Each rule that is dropped makes the section shorter, so the least number is searched.
-        let (mut fits, mut too_few) = (self.all.len(), 0);
+        let (mut fits, mut too_few) = (by_value.len(), 0);
         if budget.allows(&written(0).text) {
             return written(0);
         }
@@ -273,13 +306,21 @@ impl Rules {
 
     fn written(&self, kept: &[usize], replaces: &[Option<usize>]) -> RuleSection {
         let kept: BTreeSet<usize> = kept.iter().copied().collect();
-        let left_out = self.left_out + self.all.len() - kept.len();
+        // A rule that a later one replaced does not hold any more, so nobody misses it.
+        let is_missed = |at: &usize| {
+            let holds = !replaces.contains(&Some(*at)) && !self.is_idle(*at, replaces);
+            holds && !kept.contains(at)
+        };
+        let left_out = self.left_out + (0..self.all.len()).filter(is_missed).count();
         let line = |at: usize| match replaces[at].filter(|earlier| kept.contains(earlier)) {
             // A declared rule is shown as it was declared.
             _ if declared::is_declared(&self.all[at].text) => self.all[at].text.clone(),
             Some(earlier) => {
                 let earlier = clip(&self.all[earlier].text, REPLACED_CHARS);
                 format!("- {}{REPLACES}{earlier}]", self.all[at].text)
+            }
+            None if self.is_idle(at, replaces) => {
+                format!("- {}{MAY_REPLACE}", self.all[at].text)
             }
             None => format!("- {}", self.all[at].text),
         };
@@ -290,12 +331,22 @@ impl Rules {
         )
     }
 
+    /// Whether a sentence only ends a rule, and no rule before it is one that it ends.
+    fn is_idle(&self, at: usize, replaces: &[Option<usize>]) -> bool {
+        self.all[at].only_ends && replaces[at].is_none()
+    }
+
     /// For each rule, the latest earlier one that it contradicts.
     fn replaced_by_each(&self) -> Vec<Option<usize>> {
-        let about: Vec<About> = self.iter().map(About::of).collect();
-        let replaced = (about.iter().enumerate())
-            .map(|(at, new)| about[..at].iter().rposition(|old| new.replaces(old)));
-        replaced.collect()
+        let about: Vec<About> = (self.all.iter())
+            .map(|rule| About::of(&rule.text))
+            .collect();
+        let mut replaced = Vec::with_capacity(about.len());
+        for (at, new) in about.iter().enumerate() {
+            let mut earlier = (0..at).rev().filter(|at| !self.is_idle(*at, &replaced));
+            replaced.push(earlier.find(|at| new.replaces(&about[*at])));
+        }
+        replaced
     }
 }
 
@@ -396,6 +447,15 @@ impl RuleSection {
         Self::of(shown.cloned(), left_out)
     }
 
+    /// Returns what a summary of all parts surely shows of the section of a [part](Rules::of_part): all but
+    /// the sentences that may end a rule of another part.
+    #[must_use]
+    pub fn surely_shown(&self) -> Self {
+        let shown = self.shown.iter();
+        let shown = shown.filter(|(_, line)| !line.ends_with(MAY_REPLACE));
+        Self::of(shown.cloned(), self.left_out)
+    }
+
     /// Puts the section in front of the text of a summary. A section that stands in the text
     /// already is removed, so none comes from anybody but a user.
     pub fn before(&self, summary: &str) -> String {
@@ -416,10 +476,9 @@ pub fn keep_rules(message: &MessageView<'_>, shorter: String) -> String {
     }
     // A user may have pasted a text with such a section, which is read back from the shorter form.
     let shorter = without_rules(&shorter);
-    let mut rules = Rules::default();
-    rules.add_message(message);
-    let mut shown = Rules::default();
-    shown.add_message(&MessageView::new(message.id(), message.role()).with_text(&shorter));
+    let rules = Rules::of_part(&[*message]);
+    let shown = MessageView::new(message.id(), message.role()).with_text(&shorter);
+    let shown = Rules::of_part(&[shown]);
     // A cut may leave half of a rule, or put one behind a mark.
     if shown == rules {
         return shorter;

@@ -47,6 +47,8 @@ fn only_the_users_own_words_are_rules() {
         format!("Der Text lautet „{rule}“ dort."),
         format!("It prints `{rule}` now."),
         format!("The log says:\n\n{rule}\nAlways retry."),
+        format!("Please translate this:\n\n{rule}"),
+        format!("翻译成中文：\n{rule}"),
         format!("Look:\n\n    {rule}\n"),
         format!("2026-01-01 10:00:00 WARN {rule}"),
         format!("[WARN] {rule}\n[INFO] up"),
@@ -56,6 +58,10 @@ fn only_the_users_own_words_are_rules() {
     ];
     for text in &others {
         assert_eq!(found(text), [""; 0], "{text}");
+        // No other part of a summary calls it the user's, either.
+        let message = MessageView::new(MessageId(1), "user").with_text(text);
+        let summary = Digest::of(&[message], None).render(ALL);
+        assert!(!summary.contains("## Constraints"), "{summary}");
     }
     for (role, text) in [("assistant", rule), ("tool", rule), ("system", rule)] {
         let message = MessageView::new(MessageId(1), role).with_text(text);
@@ -661,6 +667,65 @@ fn a_permission_or_a_withdrawal_ends_a_known_rule() {
     assert!(said(&["You can push to main now."]).is_empty());
 }
 
+/// A summary has no dates, so the window says which of two rules is newer.
+#[test]
+fn what_a_message_says_is_older_than_a_summary_after_it() {
+    let (tabs, spaces) = (
+        "Always use tabs for indentation.",
+        "From now on use spaces instead of tabs.",
+    );
+    let summary = |text| said(&[text]).section(ALL).before("Notes.");
+    let (old, new) = (summary(tabs), summary(spaces));
+    let message = |text, kind| {
+        MessageView::new(MessageId(1), "user")
+            .with_text(text)
+            .with_kind(kind)
+    };
+    let as_summary = |text| message(text, MessageKind::Summary);
+    let as_said = |text| message(text, MessageKind::Original);
+    for window in [
+        [as_said(tabs), as_said(spaces)],
+        [as_said(tabs), as_summary(&new)],
+        [as_summary(&old), as_said(spaces)],
+        [as_summary(&old), as_summary(&new)],
+    ] {
+        assert_eq!(
+            Rules::of(&window, None).section(ALL).text,
+            format!("{RULES_HEADING}\n- {tabs}\n- {spaces} [replaces: {tabs}]")
+        );
+    }
+}
+
+/// The parts of a conversation are read apart, and the rule may be in another one.
+#[test]
+fn what_ends_a_rule_is_kept_with_its_part_and_shown_beside_the_rule() {
+    fn message(text: &str) -> MessageView<'_> {
+        MessageView::new(MessageId(1), "user").with_text(text)
+    }
+    let section = |text| Rules::of_part(&[message(text)]).section(ALL);
+    let part = |text| section(text).text;
+    let (ban, permission) = ("Never push to main.", "You can push to main now.");
+    let long = format!("{} {permission}", "A long paste.".repeat(90));
+    let short = keep_rules(&message(&long), "A long paste.".to_owned());
+    for ending in [part(permission), short] {
+        let whole = |before: &str| {
+            let mut rules = Rules::of(&[], Some(before));
+            rules.add_summary(&ending);
+            rules.section(ALL).text
+        };
+        assert_eq!(
+            whole(&part(ban)),
+            format!("{RULES_HEADING}\n- {ban}\n- {permission} [replaces: {ban}]")
+        );
+        assert_eq!(whole(""), "");
+        assert_eq!(section(permission).surely_shown().text, "");
+        // It goes through any number of parts.
+        let mut again = Rules::of_part(&[]);
+        again.add_summary(&ending);
+        assert_eq!(again.section(ALL).text, part(permission));
+    }
+}
+
 #[test]
 fn rules_that_differ_in_a_sign_are_two() {
     for (one, other) in [
@@ -764,6 +829,10 @@ fn the_oldest_and_least_specific_go_first_and_are_counted() {
         "{}",
         section.text
     );
+    // Nobody misses a rule that was replaced.
+    let changed = said(&["Never push to main.", "You can push to main now."]);
+    let changed = changed.section(Budget::chars(90));
+    assert_eq!((changed.shown().count(), changed.left_out), (1, 0));
     // What an earlier summary left out is still counted by the next.
     let next = Rules::of(&[], Some(&section.text)).section(ALL);
     assert_eq!(next.left_out, section.left_out);

@@ -205,8 +205,9 @@ impl Job {
         services: &Services,
     ) -> Self {
         let source_tokens = messages.iter().map(MessageView::tokens).sum();
-        let rules = section(digest.rules(), budget, source_tokens, services);
-        after.add(&rules.text);
+        let rules = section(&Rules::of_part(messages), budget, source_tokens, services);
+        let shown = rules.surely_shown();
+        after.add(&shown.text);
         let extracted = extracted(digest, after, budget, services, || bare(messages));
         after.add(&extracted);
         let mut draft = Draft {
@@ -220,7 +221,7 @@ impl Job {
         };
         let model = model.filter(|_| !draft.is_blank);
         let summariser = model.map(|model| {
-            let missing = digest.facts_missing_from(&draft.rules.text, chars(budget));
+            let missing = digest.facts_missing_from(&shown.text, chars(budget));
             draft.facts = missing.lines().map(str::to_owned).collect();
             draft.record = digest.work_record("");
             let most = material_tokens(model.context_length, budget);
@@ -242,7 +243,7 @@ impl Job {
     ) -> Self {
         // Summaries that an old version stored may contain secrets, because it did not mask them.
         let texts: Vec<Cow<'_, str>> = texts.iter().map(|text| mask_secrets(text)).collect();
-        let mut rules = Rules::default();
+        let mut rules = Rules::of_part(&[]);
         texts.iter().for_each(|text| rules.add_summary(text));
         let rules = section(&rules, budget, source_tokens, services);
         let texts: Vec<String> = texts.iter().map(|text| without_rules(text)).collect();
@@ -250,7 +251,7 @@ impl Job {
         // one of the text before them.
         let joined = texts.join("\n\n---\n\n");
         let digest = Digest::of(&[], Some(&joined));
-        let beside = TextsBeside::of(&rules.text);
+        let beside = TextsBeside::of(&rules.surely_shown().text);
         let extracted = extracted(&digest, &beside, budget, services, || {
             shares(&texts, budget, services)
         });

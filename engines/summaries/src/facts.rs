@@ -22,15 +22,10 @@ const CHARS_PER_TOKEN: f64 = 2.33;
 const MIN_FACTS_TOKENS: u64 = 48;
 const FOCUS_LINE_CHARS: usize = 240;
 
-/// Returns the rules that users stated in these messages and in the earlier summary, as a section of
-/// at most its [share](Budget::for_rules) of `tokens`.
-pub fn rules_in(
-    messages: &[MessageView<'_>],
-    previous: Option<&str>,
-    tokens: u64,
-    services: &Services,
-) -> RuleSection {
-    rule_section(&Rules::of(messages, previous), tokens, services)
+/// Returns the rules that users stated in these messages, and those of the summaries among them, as a
+/// section of at most its [share](Budget::for_rules) of `tokens`.
+pub fn rules_in(messages: &[MessageView<'_>], tokens: u64, services: &Services) -> RuleSection {
+    rule_section(&Rules::of(messages, None), tokens, services)
 }
 
 /// Writes these rules in at most their [share](Budget::for_rules) of `tokens`, which is the budget of the

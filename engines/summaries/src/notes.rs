@@ -13,9 +13,7 @@ use contexture_engine_api::{CompressOrder, MessageId, MessageView, Services};
 
 use crate::brief::{Brief, Headings};
 use crate::cycle::{Ready, Task};
-use crate::facts::{
-    digested, digested_with_focus, rule_section, rules_in, tokens_beside, with_facts,
-};
+use crate::facts::{digested, digested_with_focus, rules_in, tokens_beside, with_facts};
 use crate::material::material;
 use crate::summariser::Prompts;
 
@@ -28,12 +26,16 @@ pub struct Notes<'t, 'a> {
     pub messages: &'t [MessageView<'a>],
     /// The same messages as the model reads them. They may be shorter than the originals.
     pub shown: &'t [MessageView<'a>],
+    /// The part of the window that the notes stand for, in its order, with the earlier summaries in it.
+    /// The rules of users are read from it, because only the order tells which of two is newer.
+    pub window: &'t [MessageView<'a>],
     /// What was found in the messages when they arrived, which saves scanning them again. `None` if
     /// the engine keeps no readings.
     pub readings: Option<&'t Readings>,
     /// The headings that the notes are written under, and what belongs there.
     pub headings: &'static Headings,
-    /// The text of the earlier summary that the notes update, or `None` if they are the first.
+    /// The text of the earlier summary that the notes update, or `None` if they are the first. Its
+    /// rules are those in `window`.
     pub previous: Option<&'t str>,
     /// What the user asked for in messages that stay in the window. It serves as the goal unless
     /// the earlier summary names one.
@@ -64,6 +66,7 @@ impl<'t, 'a> Notes<'t, 'a> {
         Self {
             messages,
             shown: messages,
+            window: messages,
             readings: None,
             headings,
             previous: None,
@@ -78,10 +81,7 @@ impl<'t, 'a> Notes<'t, 'a> {
     }
 
     fn section(&self) -> &RuleSection {
-        self.rules.get_or_init(|| match self.digest.get() {
-            Some(digest) => rule_section(digest.rules(), self.largest, self.services),
-            None => rules_in(self.messages, self.previous, self.largest, self.services),
-        })
+        (self.rules).get_or_init(|| rules_in(self.window, self.largest, self.services))
     }
 
     /// The tokens of the notes beside the rules.
@@ -143,10 +143,6 @@ impl Task for Notes<'_, '_> {
     }
 
     fn extract(&self, ready: Option<&Ready>) -> String {
-        if ready.is_none() {
-            // It finds the rules too, so they are not looked for once more.
-            self.digest();
-        }
         let (rules, tokens, services) = (self.section(), self.room(), self.services);
         match (ready, self.order.focus.as_deref()) {
             (Some(ready), _) => {

@@ -39,7 +39,9 @@ impl ShownRules {
         let mut rules = Rules::default();
         let mut owner = HashMap::new();
         for node in nodes {
-            for rule in Rules::of(&[], Some(&node.text)).iter() {
+            let mut own = Rules::of_part(&[]);
+            own.add_summary(&node.text);
+            for rule in own.iter() {
                 owner.entry(rule.to_owned()).or_insert(node.id);
             }
             rules.add_summary(&node.text);

@@ -262,7 +262,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         if sum(views) > VERBATIM_TOKENS {
             return None;
         }
-        let rules = Rules::of(views, None).section(Budget::chars(usize::MAX));
+        let rules = Rules::of_part(views).section(Budget::chars(usize::MAX));
         // The condensed node above it takes its rules from this section.
         let text = rules.before(&plain(views));
         let tokens = self.compactor.session.services.count_tokens(&text);

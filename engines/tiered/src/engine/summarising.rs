@@ -249,16 +249,17 @@ impl<S: Steps> Tiered<S> {
                     let as_said = message
                         .with_text(&original.text)
                         .with_kind(MessageKind::Original);
+                    rules.add_message(&as_said);
                     material.said.push(match calls.get(&message.id()) {
                         Some(calls) if !calls.is_empty() => as_said.with_tool_calls(calls),
                         _ => as_said,
                     });
                 }
-                (_, None) => material.said.push(message),
+                (_, None) => {
+                    rules.add_message(&message);
+                    material.said.push(message);
+                }
             }
-        }
-        for message in &material.said {
-            rules.add_message(message);
         }
         material.rules = rule_section(&rules, covered.largest, &self.services);
         material.budget = tokens_beside(&material.rules, covered.budget, &self.services);

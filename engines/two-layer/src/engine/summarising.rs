@@ -170,11 +170,10 @@ impl TwoLayer {
             .clone()
             .partition(|view| view.kind() == MessageKind::Summary);
         let budget = self.budget(read, covers);
-        // The summaries stand before what was said since, wherever the window shows them.
-        let all: Vec<_> = summaries.iter().chain(&messages).copied().collect();
         // Their share is that of the largest summary. Old tool output is cut before it is covered, so
         // a summary may be small and still have to hold every rule.
-        let rules = rules_in(&all, None, self.most_tokens(), &self.services);
+        let all: Vec<_> = views.clone().collect();
+        let rules = rules_in(&all, self.most_tokens(), &self.services);
         let earlier: Vec<String> = summaries
             .iter()
             .map(|view| without_rules(&self.earlier(body_of(view.text()))))

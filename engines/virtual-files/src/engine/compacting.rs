@@ -53,6 +53,8 @@ struct Covered<'a> {
     messages: Vec<MessageView<'a>>,
     /// The same messages in the form in which they were said, without the mark of a file.
     said: Vec<MessageView<'a>>,
+    /// The messages as they were said, and the earlier summaries, in the order of the window.
+    window: Vec<MessageView<'a>>,
     /// The texts of the earlier summaries that leave, joined by blank lines. `None` if there are
     /// none.
     previous: Option<String>,
@@ -64,9 +66,10 @@ impl<'a> Covered<'a> {
             .iter()
             .enumerate()
             .filter(|(at, message)| !plan.keeps(*at) && message.kind() != MessageKind::Notice);
-        let (summaries, messages): (Vec<MessageView<'a>>, Vec<MessageView<'a>>) = leave
-            .map(|(_, message)| *message)
-            .partition(|message| message.kind() == MessageKind::Summary);
+        let leave = leave.map(|(_, message)| *message);
+        let window = leave.clone().map(|message| as_said(&message)).collect();
+        let (summaries, messages): (Vec<MessageView<'a>>, Vec<MessageView<'a>>) =
+            leave.partition(|message| message.kind() == MessageKind::Summary);
         let bodies = summaries.iter().map(|summary| {
             let body = unpointed(summary.text());
             cycle.better(&body).unwrap_or(body)
@@ -75,6 +78,7 @@ impl<'a> Covered<'a> {
         Self {
             said: messages.iter().map(as_said).collect(),
             messages,
+            window,
             previous: (!bodies.is_empty()).then(|| bodies.join("\n\n")),
         }
     }
@@ -86,6 +90,7 @@ impl<'a> Covered<'a> {
         let mut notes = Notes::new(&self.said, &HEADINGS, tokens, order, services);
         notes.largest = most_summary(&order.window);
         notes.shown = &self.messages;
+        notes.window = &self.window;
         notes.previous = self.previous.as_deref();
         notes
     }
