@@ -470,9 +470,9 @@ async fn what_summaries_cost_is_in_the_costs() {
     let stage = Stage::new(&format!("{}{main}", config("compressor")));
     let questions = AtomicU64::new(0);
     stage.provider.answer_with(move |request| {
-        let is_question = is_question(&&request);
+        let is_question = is_question(&request);
         match questions.fetch_add(u64::from(is_question), Ordering::Relaxed) % 2 {
-            0 => notes_or_yes(&request),
+            0 => notes_or_yes(request),
             _ if is_question => Answer::text("Sorry, that is private."),
             _ => Answer::text("Yes."),
         }
