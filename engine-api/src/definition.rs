@@ -23,7 +23,7 @@ use crate::store::StoreCommand;
 
 type Make =
     dyn Fn(&FactoryRequest<'_>) -> Result<Box<dyn EngineFactory>, EngineError> + Send + Sync;
-type Open = dyn Fn(&OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> + Send + Sync;
+type OpenFn = dyn Fn(&OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> + Send + Sync;
 
 /// An engine as a host lists it: its name, its origin and how to make it. Listing engines does not
 /// run any of their code.
@@ -86,7 +86,7 @@ impl EngineDefinition {
         + 'static,
     ) -> Self {
         let text = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
-        let open: &'static Open = Box::leak(Box::new(open));
+        let open: &'static OpenFn = Box::leak(Box::new(open));
         Self {
             name: text(name),
             version: text(version),
@@ -132,7 +132,7 @@ impl std::fmt::Debug for EngineDefinition {
 }
 
 /// The factory of an engine that was defined at run time.
-struct OpenedBy(&'static Open);
+struct OpenedBy(&'static OpenFn);
 
 impl EngineFactory for OpenedBy {
     // Never called: a request has no function.
