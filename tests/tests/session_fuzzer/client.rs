@@ -1014,8 +1014,10 @@ impl Client {
         // Whether the words that meet were said one after the other. Those in front may be what is left of a message of
         // which the rest was summarised, or a shorter form.
         let were_said_so = |one: &Entry, next: &Entry| {
-            let at = next.holds.iter().min();
-            let at = at.and_then(|serial| self.truth.place(*serial)?.checked_sub(1));
+            // The later one may be a shorter form, too.
+            let short = shortened(next, false).filter(|_| next.holds.is_empty());
+            let at = next.holds.iter().min().copied().or(short);
+            let at = at.and_then(|serial| self.truth.place(serial)?.checked_sub(1));
             let Some(before) = at.map(|at| &self.truth.branch[at]) else {
                 return false;
             };
@@ -1032,7 +1034,9 @@ impl Client {
                     && shortened(entry, true) == Some(before.serial)
             };
             match one.holds.iter().max() {
-                Some(last) => would_join_users(one, next) && *last == before.serial,
+                Some(last) => {
+                    (short.is_some() || would_join_users(one, next)) && *last == before.serial
+                }
                 None => {
                     would_join_users(one, next) && is_its_end(one)
                         || next.whole.is_some() && is_short_of_it(one)
