@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use contexture::config::{ModelPrice, PriceSettings};
 use contexture::prompt_cache::Ttl;
-use contexture::replay::{ListPrice, Prices, Prompts};
+use contexture::replay::{ListPrice, Prompts};
 use contexture::session::{CompactionReport, KeptChange, Record, RecordError};
 use contexture::{Usage, lock};
 use serde::{Deserialize, Serialize};
@@ -252,8 +252,8 @@ pub(crate) fn now_ms() -> u64 {
 
 /// The cost of a prompt of `prompt` tokens in US dollars. Of these tokens, `read` were read from
 /// the cache and `written` were written to it.
-fn cost(prices: &Prices, prompt: u64, read: u64, written: u64) -> f64 {
-    prices.cost(&Prompts {
+fn cost(price: &ListPrice, prompt: u64, read: u64, written: u64) -> f64 {
+    price.prompts(Ttl::FiveMinutes).cost(&Prompts {
         prompt_tokens: prompt,
         cached_tokens: read,
         written_tokens: written,
@@ -264,7 +264,7 @@ fn cost(prices: &Prices, prompt: u64, read: u64, written: u64) -> f64 {
 /// The cost of the prompts of these calls in US dollars.
 fn prompt_cost(price: &ListPrice, usage: &Usage) -> f64 {
     cost(
-        &price.prompts(Ttl::FiveMinutes),
+        price,
         usage.input_tokens,
         usage.cache_read_tokens,
         usage.cache_write_tokens,
@@ -367,10 +367,9 @@ fn add(
     });
     let summaries = summaries.sum();
     let cost = price_of(stats.model).map(|price| {
-        let prices = price.prompts(Ttl::FiveMinutes);
         let engine = prompt_cost(&price, &all);
         let markers = match stats.is_changed {
-            true => cost(&prices, without, read, without.saturating_sub(read)),
+            true => cost(&price, without, read, without.saturating_sub(read)),
             false => engine,
         };
         Cost {
@@ -378,7 +377,7 @@ fn add(
             markers,
             none: match is_cached_anyway || !stats.is_changed {
                 true => markers,
-                false => cost(&prices, without, 0, 0),
+                false => cost(&price, without, 0, 0),
             },
             output: output_cost(&price, &all),
             summaries,

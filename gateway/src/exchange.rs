@@ -465,9 +465,8 @@ fn held_too_long(shared: &Shared, settings: &Settings) -> Failure {
     )
 }
 
-/// Answers the endpoints that count tokens. The provider counts the body
-/// that a turn would send. If the session is unknown, too busy or only observed, the provider counts
-/// the client's own body.
+/// Answers the endpoints that count tokens. The provider counts the body that a turn would send. If
+/// the session is unknown, too busy or only observed, it counts the client's own body.
 pub(crate) async fn count_tokens(
     shared: Arc<Shared>,
     settings: Arc<Settings>,

@@ -10,7 +10,7 @@
 //! places of hidden rounds in [`hidden`](crate::hidden).
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use contexture::formats::{Format, parse_messages};
 use contexture::lock;
@@ -28,8 +28,9 @@ const MAX_CACHED: usize = 500_000;
 pub(crate) struct MessageIdentity {
     /// The hash of its meaning. If the message cannot be parsed, the hash of its bytes.
     pub(crate) identity: u64,
-    /// The fingerprints of the model's answer in it.
-    pub(crate) shown: Shown,
+    /// The fingerprints of the model's answer in it. Shared, because each request copies the identities of
+    /// all its messages.
+    pub(crate) shown: Arc<Shown>,
     /// Whether the model wrote it, even if it contains only thinking. It does if any message in it
     /// has the role `assistant`.
     pub(crate) is_answer: bool,
@@ -85,7 +86,7 @@ impl IdentityCache {
         let mut parse = |bytes: u64, raw: &T| {
             let message = read(format, raw.as_ref()).unwrap_or(MessageIdentity {
                 identity: bytes,
-                shown: Shown::default(),
+                shown: Arc::default(),
                 is_answer: false,
             });
             parsed.push((bytes, message.clone()));
@@ -123,7 +124,7 @@ fn read(format: Format, raw: &str) -> Option<MessageIdentity> {
     }
     (!messages.is_empty()).then(|| MessageIdentity {
         identity: hash.digest(),
-        shown: proof::shown(&messages),
+        shown: Arc::new(proof::shown(&messages)),
         is_answer: messages.iter().any(|message| message.role == "assistant"),
     })
 }
@@ -146,7 +147,7 @@ mod tests {
     fn messages_that_are_still_sent_stay_cached() {
         let message = MessageIdentity {
             identity: 1,
-            shown: Shown::default(),
+            shown: Arc::default(),
             is_answer: false,
         };
         let mut cached = Cached::default();

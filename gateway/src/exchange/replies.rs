@@ -54,8 +54,7 @@ pub(super) fn full_response(
     answer
 }
 
-/// An error of the gateway itself, in the format of an API. `kind` is the API's word for the type
-/// of error.
+/// An error of the gateway itself, in the format of an API.
 pub(crate) fn error_response(api: Api, status: StatusCode, message: &str) -> Response {
     let body = api.error(status, message).to_string();
     let mut answer = Response::new(Body::from(body));
