@@ -7,7 +7,7 @@
 //! 2. **Pair**: two answers in a row with the messages between or before them. One short answer is
 //!    guessed too easily. This counts only for the first [`MAX_CONVERSATIONS_FOR_PAIRS`]
 //!    conversations of a name.
-//! 3. **All**: the whole history of a session that has only grown so far.
+//! 3. **All**: the whole history of a session that has only grown so far, or its last request again.
 //! 4. **Token**: the token with which the session was begun.
 //!
 //! A proof shows what the request knows, and not yet that it belongs into the session. A session
@@ -22,6 +22,7 @@
 //! kept in the host's record, so other gateways and later starts know them. The fingerprints come
 //! from [`proof`](crate::proof).
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -545,8 +546,9 @@ struct Matcher<'r> {
     query: &'r LineageQuery<'r>,
     chain: &'r [u64],
     answers: &'r [Answer],
-    /// All that its messages and its answers show, and the items before a provider's compaction.
-    shown: HashSet<u64>,
+    /// All that its messages and its answers show, and the items before a provider's compaction. Most
+    /// requests begin with a former one that was a proof, and need no other.
+    shown: OnceCell<HashSet<u64>>,
     /// Whether the name has so few conversations that two short answers are a proof.
     accepts_pairs: bool,
 }
@@ -558,15 +560,11 @@ impl<'r> Matcher<'r> {
         answers: &'r [Answer],
         known: &[KnownConversation],
     ) -> Self {
-        let messages = query.identities_before.iter().chain(query.identities);
-        let shown =
-            messages.flat_map(|message| message.shown.said.iter().chain(&message.shown.ids));
-        let shown = shown.chain(answers.iter().map(|answer| &answer.said));
         Self {
             query,
             chain,
             answers,
-            shown: shown.map(|fingerprint| fingerprint.0).collect(),
+            shown: OnceCell::new(),
             accepts_pairs: known.len() <= MAX_CONVERSATIONS_FOR_PAIRS,
         }
     }
@@ -575,6 +573,18 @@ impl<'r> Matcher<'r> {
 impl Matcher<'_> {
     fn begins_with(&self, turn: &PastRequest) -> bool {
         begins_with(self.chain, turn)
+    }
+
+    fn shows(&self, fingerprint: Fingerprint) -> bool {
+        let shown = self.shown.get_or_init(|| {
+            let before = self.query.identities_before.iter();
+            let messages = before.chain(self.query.identities);
+            let shown =
+                messages.flat_map(|message| message.shown.said.iter().chain(&message.shown.ids));
+            let shown = shown.chain(self.answers.iter().map(|answer| &answer.said));
+            shown.map(|fingerprint| fingerprint.0).collect()
+        });
+        shown.contains(&fingerprint.0)
     }
 
     /// The longest former request that this one begins with.
@@ -597,9 +607,12 @@ impl Matcher<'_> {
     fn relation(&self, lineage: &Lineage) -> Relation {
         let last = lineage.answers.last().filter(|_| lineage.is_answered);
         let shown = self.answers.last().map(|answer| &answer.said);
+        let turn = lineage.turns.last();
+        // A line that was left for its own beginning has no other beside it: that request came late.
+        let is_next =
+            turn.is_none_or(|turn| self.begins_with(turn)) || last.is_some() && shown == last;
         match self.longest(lineage) {
-            _ if last.is_some() && shown == last => Relation::Next,
-            longest if longest == lineage.turns.last() => Relation::Next,
+            _ if is_next => Relation::Next,
             Some(turn) if turn.is_left => Relation::Left,
             _ => Relation::Edit,
         }
@@ -607,14 +620,9 @@ impl Matcher<'_> {
 
     /// The strongest proof that the request shows for a conversation, or None.
     fn proof(&self, lineage: &Lineage) -> Option<Proof> {
-        let given = lineage.answers.iter().copied();
-        let mut evidence = Evidence::default();
-        given
-            .filter(|fingerprint| self.shown.contains(&fingerprint.0))
-            .for_each(|fingerprint| evidence.add_answer(fingerprint));
         let mut turns = lineage.turns.iter();
-        if evidence.is_enough()
-            || turns.any(|turn| turn.is_proof && self.begins_with(turn))
+        if turns.any(|turn| turn.is_proof && self.begins_with(turn))
+            || self.shows_answers(lineage)
             || self.shows_summary(&lineage.summaries)
         {
             return Some(Proof::Secret);
@@ -646,6 +654,14 @@ impl Matcher<'_> {
         let is_unanswered = !lineage.is_answered && self.relation(lineage) == Relation::Next;
         self.last_known_answer(lineage).is_some()
             || (lineage.system == self.query.system && (is_unanswered || self.query.is_continued))
+    }
+
+    /// Whether the request shows enough answers of the conversation, wherever they stand.
+    fn shows_answers(&self, lineage: &Lineage) -> bool {
+        let mut evidence = Evidence::default();
+        let shown = lineage.answers.iter().filter(|known| self.shows(**known));
+        shown.for_each(|known| evidence.add_answer(*known));
+        evidence.is_enough()
     }
 
     fn shows_summary(&self, known: &[Fingerprint]) -> bool {
@@ -692,7 +708,7 @@ impl Matcher<'_> {
     }
 
     /// Whether the request begins with the conversation's last request and its answer, and the
-    /// conversation has only grown so far.
+    /// conversation has only grown so far. A retry may not have the answer, but needs an earlier one.
     fn shows_all(&self, lineage: &Lineage) -> bool {
         let Some(count) = self
             .longest(lineage)
@@ -718,6 +734,7 @@ impl Matcher<'_> {
         );
         let last = lineage.answers.last().filter(|_| lineage.is_answered);
         let has_answer = match last {
+            Some(_) if count == self.chain.len() => self.last_known_answer(lineage).is_some(),
             Some(last) => said.any(|said| said == *last),
             None => !lineage.is_answered && self.may_be_of(lineage),
         };

@@ -23,6 +23,11 @@ fn works(request: &Request) -> Answer {
     Answer::text(text).and_call("run", json!({"command": format!("make {number}")}))
 }
 
+/// Says so little that an answer alone proves nothing.
+fn answers_shortly(request: &Request) -> Answer {
+    Answer::text(format!("Answer {}.", request.number))
+}
+
 async fn working(stage: Stage) -> (Stage, support::Running) {
     let gateway = stage.gateway().await;
     stage.provider.answer_with(works);
@@ -199,6 +204,56 @@ async fn a_retry_that_amends_the_last_message_stays_in_its_session() {
             agent.user("Another way.");
             assert_eq!(round(&mut agent).await, first, "{api:?} {name}");
             assert_eq!(gateway.metric("contexture_branches_total").await, 0.0);
+            assert_eq!(gateway.metric("contexture_unproven_total").await, 0.0);
+            stage.nothing_was_refused();
+        }
+    }
+}
+
+/// A client whose gateway hangs sends its request to another one. The first gateway wakes up later, and takes up what
+/// nobody waits for any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_comes_late_takes_no_session_from_its_line() {
+    for api in APIS {
+        for (name, rounds) in [("s", 1), ("", 2), ("s", 3)] {
+            let (stage, gateway) = working(Stage::new("")).await;
+            stage.provider.answer_with(answers_shortly);
+            let mut agent = Agent::new(api, &gateway.base, name);
+            agent.user(TASK);
+            let first = round(&mut agent).await;
+            for number in 0..4 {
+                agent.user(&format!("Go on, {number}."));
+                let late = agent.clone();
+                for more in 0..rounds {
+                    assert_eq!(round(&mut agent).await, first, "{api:?} {name} {number}");
+                    agent.user(&format!("More, {more}."));
+                }
+                late.send().await;
+                assert_eq!(round(&mut agent).await, first, "{api:?} {name} {number}");
+            }
+            assert_eq!(gateway.metric("contexture_branches_total").await, 0.0);
+            stage.nothing_was_refused();
+        }
+    }
+}
+
+/// A gateway that dies after it noted an answer, and before the client had it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_whose_answer_did_not_arrive_stays_in_its_session() {
+    for api in APIS {
+        for name in ["", "s"] {
+            let (stage, gateway) = working(Stage::new("")).await;
+            stage.provider.answer_with(answers_shortly);
+            let mut agent = Agent::new(api, &gateway.base, name);
+            agent.user(TASK);
+            let first = round(&mut agent).await;
+            for number in 0..4 {
+                agent.user(&format!("Go on, {number}."));
+                for _ in 0..2 {
+                    assert_eq!(session(&agent.send().await), first, "{api:?} {name}");
+                }
+                assert_eq!(round(&mut agent).await, first, "{api:?} {name}");
+            }
             assert_eq!(gateway.metric("contexture_unproven_total").await, 0.0);
             stage.nothing_was_refused();
         }
