@@ -101,9 +101,9 @@ fn spawn(home: &Home, url: &str, listen: &str) -> (Child, String) {
     (process, address)
 }
 
-/// One request, its answer, and whether the session was managed. None if the gateway did not answer, or said that it
-/// cannot.
-fn ask(address: &str, session: &str, body: &str) -> Option<(Value, bool)> {
+/// One request, its answer, and the session that has it, if one does. None if the gateway did not answer, or said that
+/// it cannot.
+fn ask(address: &str, session: &str, body: &str) -> Option<(Value, Option<String>)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     let head = format!(
@@ -122,13 +122,17 @@ fn ask(address: &str, session: &str, body: &str) -> Option<(Value, bool)> {
     let text = answer.get(answer.find('{')?..=answer.rfind('}')?)?;
     let answer: Value = serde_json::from_str(text).ok()?;
     let message = &answer["choices"][0]["message"];
-    let is_managed = head.contains("x-contexture-status: managed");
     let answer = json!({"role": "assistant", "content": message["content"]});
-    Some((answer, is_managed))
+    let name = |line: &str| Some(line.strip_prefix("x-contexture-session: ")?.to_owned());
+    let is_managed = head.contains("x-contexture-status: managed");
+    Some((answer, head.lines().find_map(name).filter(|_| is_managed)))
 }
 
 /// A conversation as its client has it at the end, and how long each answer took.
 struct Talk {
+    name: String,
+    /// The session that the first answer named. If that answer did not arrive, its retry proves nothing yet, and may have
+    /// begun one beside the first.
     session: String,
     messages: Vec<Value>,
     took: Vec<Duration>,
@@ -138,9 +142,10 @@ struct Talk {
 }
 
 impl Talk {
-    fn new(session: String) -> Self {
+    fn new(name: String) -> Self {
         Self {
-            session,
+            session: name.clone(),
+            name,
             messages: Vec::new(),
             took: Vec::new(),
             retries: 0,
@@ -150,26 +155,30 @@ impl Talk {
 
     /// Says something, and sends it to one gateway after the other until one of them answers.
     fn go_on(&mut self, addresses: &[String], first: usize) {
-        let said = format!("Question {} of {}.", self.took.len(), self.session);
+        let said = format!("Question {} of {}.", self.took.len(), self.name);
         self.messages.push(json!({"role": "user", "content": said}));
         let body = json!({"model": "gpt-4o", "messages": self.messages}).to_string();
         let began = Instant::now();
         let mut tried = 0;
-        let (answer, is_managed) = loop {
+        let (answer, session) = loop {
             let address = &addresses[(first + tried) % addresses.len()];
-            if let Some(answer) = ask(address, &self.session, &body) {
+            if let Some(answer) = ask(address, &self.name, &body) {
                 break answer;
             }
             tried += 1;
             self.retries += 1;
-            let session = &self.session;
+            let name = &self.name;
             assert!(
                 began.elapsed() < Duration::from_secs(60),
-                "{session}: no gateway answers"
+                "{name}: no gateway answers"
             );
             std::thread::sleep(Duration::from_millis(50));
         };
-        self.passed += u64::from(!is_managed);
+        match session {
+            Some(session) if self.took.is_empty() => self.session = session,
+            Some(session) => assert_eq!(session, self.session),
+            None => self.passed += 1,
+        }
         self.took.push(began.elapsed());
         self.messages.push(answer);
     }
