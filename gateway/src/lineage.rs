@@ -5,25 +5,27 @@
 //! 1. **Secret**: long answers of the model, an answer with the id of a call, or a summary that was
 //!    made in the session. Their position does not matter, so edited histories keep their session.
 //! 2. **Pair**: two answers in a row with the messages between or before them. One short answer is
-//!    guessed too easily. This counts only for the first [`MAX_CONVERSATIONS_FOR_PAIRS`]
-//!    conversations of a name.
+//!    guessed too easily. This counts only for the first conversations of
+//!    a name, because every conversation is another chance for a lucky guess.
 //! 3. **All**: the whole history of a session that has only grown so far, or its last request again.
 //! 4. **Token**: the token with which the session was begun.
 //!
 //! A proof shows what the request knows, and not yet that it belongs into the session. A session
-//! follows one line: each request begins with the one before it, or ends with its answer. A request
-//! with a proof that does neither is an edit, a cut or a retry, and the session leaves its line for
-//! the new one. But if both lines go on, the request is a branch and begins its own session. They do
-//! if the session's last request is still being answered, or if the request comes from a line that
-//! the session has left.
+//! follows one line of requests, each of which begins with the one before it or ends with its answer.
+//! A request with a proof that does neither is an edit, a cut or a retry, and the session leaves its
+//! line for the new one. But if both lines go on, the request is a branch and begins its own session.
+//! They do if the session's last request is still being answered, or if the request comes from a line
+//! that the session has left.
 //!
 //! [`find`] is the entry point and returns a [`LineageMatch`]. If the request begins its own session
 //! and seems to belong to another one, [`LineageMatch::follows`] names that one. Conversations are
 //! kept in the host's record, so other gateways and later starts know them. The fingerprints come
 //! from [`proof`](crate::proof).
 
-use std::cell::OnceCell;
-use std::collections::{HashMap, HashSet};
+mod calls;
+mod matcher;
+
+use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -34,8 +36,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::SetOnce;
 use xxhash_rust::xxh3::Xxh3;
 
+use self::matcher::{Match, Matcher, Proof, Relation};
 use crate::identity::MessageIdentity;
-use crate::proof::{self, Evidence, Fingerprint};
+use crate::proof::Fingerprint;
 use crate::session_key::Scope;
 use crate::sessions::{Sessions, UnderWay};
 
@@ -46,16 +49,8 @@ const MAX_ANSWERS: usize = 128;
 /// How many fingerprints of summaries are kept for each conversation. A fingerprint is one line of
 /// a summary.
 const MAX_SUMMARY_LINES: usize = 256;
-/// How many calls are kept for each tenant, so that a conversation without a name is found by its last
-/// call: the number of lists, and the most calls of a list.
-const CALL_LISTS: u64 = 1024;
-const MAX_CALLS: usize = 8;
 /// How long noting an answer waits until its request is noted.
 const NOTE_TIMEOUT: Duration = Duration::from_secs(2);
-/// If a name has more conversations than this, two short answers prove nothing. Every conversation
-/// is another chance for a lucky guess.
-const MAX_CONVERSATIONS_FOR_PAIRS: usize = 16;
-
 /// The key under which a session stores the id of the session that it may continue.
 const FOLLOWS: &str = "follows";
 
@@ -81,6 +76,14 @@ struct PastRequest {
     /// Whether the session has left the request's line: the last request does not begin with it.
     #[serde(default)]
     is_left: bool,
+}
+
+impl PastRequest {
+    /// Whether a request with these hashes begins with all messages of this one.
+    fn begins(&self, chain: &[u64]) -> bool {
+        let at = self.count.checked_sub(1);
+        at.and_then(|at| chain.get(at)) == Some(&self.hash)
+    }
 }
 
 /// What is known of a conversation. It is stored as JSON in the record, one entry for each session
@@ -151,7 +154,7 @@ pub(crate) struct LineageQuery<'r> {
 }
 
 /// The conversation of a request, found or begun. [`LineageMatch::changes`] and
-/// [`LineageMatch::answer_change`] store the request and its answer after the host has accepted them.
+/// [`LineageMatch::answer_changes`] store the request and its answer after the host has accepted them.
 #[derive(Debug)]
 pub(crate) struct LineageMatch {
     owner: String,
@@ -198,12 +201,6 @@ fn chain<'i>(identities: impl IntoIterator<Item = &'i MessageIdentity>) -> Vec<u
         hash.digest()
     };
     identities.into_iter().map(link).collect()
-}
-
-/// Whether a request with these hashes begins with all messages of a former one.
-fn begins_with(chain: &[u64], turn: &PastRequest) -> bool {
-    let at = turn.count.checked_sub(1);
-    at.and_then(|at| chain.get(at)) == Some(&turn.hash)
 }
 
 /// An answer of the model. Consecutive messages of the model are one answer.
@@ -401,35 +398,13 @@ fn conversations_of(
     };
     let is_known = |one: &KnownConversation| one.lineage.answers.contains(&call);
     if !known.iter().any(is_known) {
-        let kept = record.kept_text(&scope.calls(), &call_list(call))?;
-        let found = calls_in(kept).into_iter().rfind(|one| one.call == call.0);
-        if let Some(KeptCall { owner, session, .. }) = found
+        if let Some((owner, session)) = calls::conversation_of(record, scope, call)?
             && let Some(text) = record.kept_text(&owner, &session)?
         {
             known.extend(KnownConversation::read(owner, session, &text));
         }
     }
     Ok(known)
-}
-
-/// Which conversation the model made a call in.
-#[derive(Debug, Serialize, Deserialize)]
-struct KeptCall {
-    call: u64,
-    owner: String,
-    session: String,
-}
-
-/// The name of the list that has a call. The calls are spread over lists, because each change reads and
-/// writes one of them.
-fn call_list(call: Fingerprint) -> String {
-    (call.0 % CALL_LISTS).to_string()
-}
-
-/// The calls of a stored list, oldest first. A list that cannot be parsed counts as empty.
-fn calls_in(kept: Option<String>) -> Vec<KeptCall> {
-    let calls = kept.and_then(|text| serde_json::from_str(&text).ok());
-    calls.unwrap_or_default()
 }
 
 /// All conversations of a name in the scope. If there are none, the name may itself be a session's
@@ -509,280 +484,6 @@ fn reserve_id(
     }
 }
 
-/// What a request shows to prove that it continues a session. The order matters: later variants are
-/// stronger proofs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Proof {
-    /// The request and the session's first request both came with a token.
-    Token,
-    All,
-    /// Two answers in a row, or a summary that was requested with [`Proof::All`].
-    Pair,
-    Secret,
-}
-
-/// What a request with a proof is to a conversation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Relation {
-    /// It goes on from a line that the conversation has left.
-    Left,
-    /// It leaves the conversation's line: it is edited, cut or a retry, or a branch.
-    Edit,
-    /// It begins with the conversation's last request, or its last answer is the one to it.
-    Next,
-}
-
-/// A conversation for which a request shows a proof.
-#[derive(Clone, Copy)]
-struct Match<'k> {
-    one: &'k KnownConversation,
-    proof: Proof,
-    relation: Relation,
-}
-
-/// A request while it is compared with the known conversations, with its hashes and fingerprints
-/// computed once.
-struct Matcher<'r> {
-    query: &'r LineageQuery<'r>,
-    chain: &'r [u64],
-    answers: &'r [Answer],
-    /// All that its messages and its answers show, and the items before a provider's compaction. Most
-    /// requests begin with a former one that was a proof, and need no other.
-    shown: OnceCell<HashSet<u64>>,
-    /// Whether the name has so few conversations that two short answers are a proof.
-    accepts_pairs: bool,
-}
-
-impl<'r> Matcher<'r> {
-    fn new(
-        query: &'r LineageQuery<'r>,
-        chain: &'r [u64],
-        answers: &'r [Answer],
-        known: &[KnownConversation],
-    ) -> Self {
-        Self {
-            query,
-            chain,
-            answers,
-            shown: OnceCell::new(),
-            accepts_pairs: known.len() <= MAX_CONVERSATIONS_FOR_PAIRS,
-        }
-    }
-}
-
-impl Matcher<'_> {
-    fn begins_with(&self, turn: &PastRequest) -> bool {
-        begins_with(self.chain, turn)
-    }
-
-    fn shows(&self, fingerprint: Fingerprint) -> bool {
-        let shown = self.shown.get_or_init(|| {
-            let before = self.query.identities_before.iter();
-            let messages = before.chain(self.query.identities);
-            let shown =
-                messages.flat_map(|message| message.shown.said.iter().chain(&message.shown.ids));
-            let shown = shown.chain(self.answers.iter().map(|answer| &answer.said));
-            shown.map(|fingerprint| fingerprint.0).collect()
-        });
-        shown.contains(&fingerprint.0)
-    }
-
-    /// The longest former request that this one begins with.
-    fn longest<'l>(&self, lineage: &'l Lineage) -> Option<&'l PastRequest> {
-        let begun = lineage.turns.iter().filter(|turn| self.begins_with(turn));
-        begun.max_by_key(|turn| turn.count)
-    }
-
-    /// The position of the last answer in the request that is known to be the conversation's.
-    fn last_known_answer(&self, lineage: &Lineage) -> Option<usize> {
-        let count = self.longest(lineage).map_or(0, |turn| turn.count);
-        let known = |answer: &&Answer| {
-            let mut shown = answer.ids.iter().chain([&answer.said]);
-            answer.at < count || shown.any(|shown| lineage.answers.contains(shown))
-        };
-        self.answers.iter().rfind(known).map(|answer| answer.at)
-    }
-
-    /// What the request is to the conversation, if it has a proof.
-    fn relation(&self, lineage: &Lineage) -> Relation {
-        let last = lineage.answers.last().filter(|_| lineage.is_answered);
-        let shown = self.answers.last().map(|answer| &answer.said);
-        let turn = lineage.turns.last();
-        // A line that was left for its own beginning has no other beside it: that request came late.
-        let is_next =
-            turn.is_none_or(|turn| self.begins_with(turn)) || last.is_some() && shown == last;
-        match self.longest(lineage) {
-            _ if is_next => Relation::Next,
-            Some(turn) if turn.is_left => Relation::Left,
-            _ => Relation::Edit,
-        }
-    }
-
-    /// The strongest proof that the request shows for a conversation, or None.
-    fn proof(&self, lineage: &Lineage) -> Option<Proof> {
-        let mut turns = lineage.turns.iter();
-        if turns.any(|turn| turn.is_proof && self.begins_with(turn))
-            || self.shows_answers(lineage)
-            || self.shows_summary(&lineage.summaries)
-        {
-            return Some(Proof::Secret);
-        }
-        // Fingerprints of a weak requester expire with the next request, so the number has to
-        // match.
-        let of_now =
-            (lineage.summaries_of.as_ref()).filter(|(number, _)| *number == lineage.number);
-        if let Some((_, summaries)) = of_now
-            && self.shows_summary(summaries)
-        {
-            return Some(Proof::Pair);
-        }
-        if self.accepts_pairs && (self.shows_first_pair(lineage) || self.shows_last_pair(lineage)) {
-            return Some(Proof::Pair);
-        }
-        if self.shows_all(lineage) {
-            return Some(Proof::All);
-        }
-        let is_trusted = self.query.is_trusted && lineage.is_trusted;
-        let is_meant = self.query.is_exact || self.relation(lineage) == Relation::Next;
-        (is_trusted && is_meant && self.may_be_of(lineage)).then_some(Proof::Token)
-    }
-
-    /// Whether a request with a weak proof may belong to the conversation. A client may begin several
-    /// conversations alike, even at the same time, so the request has to contain one of its answers.
-    /// If there is none yet, or the agent began anew, the system prompt has to be the same.
-    fn may_be_of(&self, lineage: &Lineage) -> bool {
-        let is_unanswered = !lineage.is_answered && self.relation(lineage) == Relation::Next;
-        self.last_known_answer(lineage).is_some()
-            || (lineage.system == self.query.system && (is_unanswered || self.query.is_continued))
-    }
-
-    /// Whether the request shows enough answers of the conversation, wherever they stand.
-    fn shows_answers(&self, lineage: &Lineage) -> bool {
-        let mut evidence = Evidence::default();
-        let shown = lineage.answers.iter().filter(|known| self.shows(**known));
-        shown.for_each(|known| evidence.add_answer(*known));
-        evidence.is_enough()
-    }
-
-    fn shows_summary(&self, known: &[Fingerprint]) -> bool {
-        let query = self.query;
-        proof::shows_summary(query.format, query.compacted, query.messages, known)
-    }
-
-    /// Whether the request begins with a former request, and contains two known answers there. The
-    /// second one may directly follow the former request.
-    fn shows_first_pair(&self, lineage: &Lineage) -> bool {
-        let Some(count) = self.longest(lineage).map(|turn| turn.count) else {
-            return false;
-        };
-        let follows = (self
-            .query
-            .identities
-            .get(count..)
-            .unwrap_or_default()
-            .iter())
-        .take_while(|message| message.is_answer)
-        .count();
-        let known = |answer: &&Answer| {
-            answer.at < count + follows && lineage.answers.contains(&answer.said)
-        };
-        self.answers.iter().filter(known).count() >= 2
-    }
-
-    /// Whether the last two answers in the request are the last two of the conversation, with the
-    /// same client messages between them.
-    fn shows_last_pair(&self, lineage: &Lineage) -> bool {
-        let (Some(last), Some(before), [.., one, other]) =
-            (lineage.answers.last(), lineage.before, self.answers)
-        else {
-            return false;
-        };
-        let between = (self.query.identities)
-            .get(one.at + 1..other.at)
-            .unwrap_or_default();
-        lineage.is_answered
-            && (before, *last) == (one.said, other.said)
-            && lineage.answers.contains(&before)
-            && lineage.client_hash != 0
-            && client_hash(between) == lineage.client_hash
-    }
-
-    /// Whether the request begins with the conversation's last request and its answer, and the
-    /// conversation has only grown so far. A retry may not have the answer, but needs an earlier one.
-    fn shows_all(&self, lineage: &Lineage) -> bool {
-        let Some(count) = self
-            .longest(lineage)
-            .filter(|turn| Some(*turn) == lineage.turns.last())
-            .map(|turn| turn.count)
-        else {
-            return false;
-        };
-        let follows = self
-            .query
-            .identities
-            .get(count..)
-            .unwrap_or_default()
-            .iter();
-        let follows = follows.take_while(|message| message.is_answer);
-        // What the client was given may be more than one message, and the client may add another.
-        let mut said = follows.filter_map(|message| message.shown.said).scan(
-            Fingerprint::default(),
-            |all, said| {
-                *all = all.and(said);
-                Some(*all)
-            },
-        );
-        let last = lineage.answers.last().filter(|_| lineage.is_answered);
-        let has_answer = match last {
-            Some(_) if count == self.chain.len() => self.last_known_answer(lineage).is_some(),
-            Some(last) => said.any(|said| said == *last),
-            None => !lineage.is_answered && self.may_be_of(lineage),
-        };
-        // A client that began with a token has to send it again, or show a stronger proof.
-        lineage.is_plain && !lineage.is_trusted && has_answer
-    }
-
-    /// Picks the conversation to which the request belongs, among those for which it shows a proof:
-    /// the one with which it begins for the longest, and whose answers go on for the longest. The
-    /// system prompt tells apart those in which the same was said.
-    fn find_match<'k>(&self, known: &'k [KnownConversation]) -> Option<Match<'k>> {
-        let open = known.iter().filter_map(|one| {
-            let lineage = &one.lineage;
-            let (proof, relation) = (self.proof(lineage)?, self.relation(lineage));
-            let count = self.longest(lineage).map_or(0, |turn| turn.count);
-            let is_alike = lineage.system == self.query.system;
-            let answer = self.last_known_answer(lineage);
-            let key = (count, answer, is_alike, proof, relation);
-            Some((
-                key,
-                Match {
-                    one,
-                    proof,
-                    relation,
-                },
-            ))
-        });
-        let found = open.max_by_key(|(key, _)| *key);
-        found.map(|(_, found)| found)
-    }
-
-    /// The most likely session for a request that proves nothing. This is only a hint for people.
-    /// None of that session's content is used.
-    fn may_follow(&self, known: &[KnownConversation]) -> Option<String> {
-        let same = |one: &&KnownConversation| one.lineage.system == self.query.system;
-        let begun = |one: &&KnownConversation| {
-            let begun = self.longest(&one.lineage);
-            begun.is_some_and(|turn| turn.count < self.chain.len())
-                && (self.last_known_answer(&one.lineage).is_some() || same(one))
-        };
-        let found = match self.query.is_continued {
-            true => known.iter().rfind(same).or(known.last()),
-            false => known.iter().rfind(begun),
-        };
-        found.map(|one| one.session.clone())
-    }
-}
-
 /// A change of the entry of a conversation in the record. Nothing is written if `change` returns
 /// None. An entry that cannot be parsed counts as missing.
 fn update<'a>(
@@ -848,7 +549,7 @@ impl LineageMatch {
             }
             let last = lineage.turns.last().copied();
             for turn in &mut lineage.turns {
-                turn.is_left = !begins_with(&self.chain, turn);
+                turn.is_left = !turn.begins(&self.chain);
             }
             // Once the history was edited, the last request no longer contains everything.
             lineage.is_plain &= lineage.turns.last().is_none_or(|last| !last.is_left);
@@ -911,21 +612,8 @@ impl LineageMatch {
             lineage.is_answered = true;
             Some(lineage)
         });
-        let call = self.calls.as_ref().zip(call).map(|(calls, call)| {
-            let list = call_list(call);
-            KeptChange::new(calls, &list.clone(), move |text| {
-                let mut kept = calls_in(text);
-                kept.push(KeptCall {
-                    call: call.0,
-                    owner: self.owner.clone(),
-                    session: self.session.clone(),
-                });
-                keep_last(&mut kept, MAX_CALLS);
-                // Numbers and strings always have a JSON form.
-                let text = serde_json::to_string(&kept).unwrap_or_default();
-                vec![(list.clone(), text)]
-            })
-        });
+        let call = self.calls.as_ref().zip(call);
+        let call = call.map(|(calls, call)| calls::change(calls, call, &self.owner, &self.session));
         std::iter::once(noted).chain(call).collect()
     }
 }
