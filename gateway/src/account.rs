@@ -252,7 +252,7 @@ pub(crate) fn now_ms() -> u64 {
 
 /// The cost of a prompt of `prompt` tokens in US dollars. Of these tokens, `read` were read from
 /// the cache and `written` were written to it.
-fn cost(price: &ListPrice, prompt: u64, read: u64, written: u64) -> f64 {
+fn tokens_cost(price: &ListPrice, prompt: u64, read: u64, written: u64) -> f64 {
     price.prompts(Ttl::FiveMinutes).cost(&Prompts {
         prompt_tokens: prompt,
         cached_tokens: read,
@@ -263,7 +263,7 @@ fn cost(price: &ListPrice, prompt: u64, read: u64, written: u64) -> f64 {
 
 /// The cost of the prompts of these calls in US dollars.
 fn prompt_cost(price: &ListPrice, usage: &Usage) -> f64 {
-    cost(
+    tokens_cost(
         price,
         usage.input_tokens,
         usage.cache_read_tokens,
@@ -339,54 +339,14 @@ fn add(
     stats: &TurnStats<'_>,
 ) -> TurnRecord {
     let at_ms = now_ms();
-    let (last, all) = (stats.last, stats.all);
-    // The provider counted only the request that was sent, so the client's own is estimated by its
-    // bytes.
-    let bytes = stats.request.text().len() as u64;
-    let without = match stats.sent_bytes {
-        0 => last.input_tokens,
-        sent => (last.input_tokens as f64 * bytes as f64 / sent as f64).round() as u64,
-    };
-    // What the provider read for the engine begins every prompt of the client, such as its system
-    // prompt, so it would have been read without the engine, too.
-    let read = totals.cached_without(at_ms, without, bytes);
-    let read = read.max(last.cache_read_tokens.min(without));
-    // Only Anthropic's API needs markers to cache anything.
-    let is_cached_anyway = stats.has_markers || stats.api != Api::Messages;
+    let without = WithoutEngine::of(stats, totals, at_ms);
     let engines = shared.host.engines();
-    let prices = &engines.config().prices;
-    let mut unpriced = BTreeSet::new();
-    let mut price_of = |model: &str| {
-        let price = price_of(prices, model);
-        unpriced.extend(price.is_none().then(|| model.to_owned()));
-        price
-    };
-    let summaries = stats.summaries.iter().filter_map(|(model, usage)| {
-        let price = price_of(model)?;
-        Some(prompt_cost(&price, usage) + output_cost(&price, usage))
-    });
-    let summaries = summaries.sum();
-    let cost = price_of(stats.model).map(|price| {
-        let engine = prompt_cost(&price, &all);
-        let markers = match stats.is_changed {
-            true => cost(&price, without, read, without.saturating_sub(read)),
-            false => engine,
-        };
-        Cost {
-            engine,
-            markers,
-            none: match is_cached_anyway || !stats.is_changed {
-                true => markers,
-                false => cost(&price, without, 0, 0),
-            },
-            output: output_cost(&price, &all),
-            summaries,
-        }
-    });
+    let (cost, unpriced) = cost_of(stats, &engines.config().prices, &without);
     if let Some(cost) = &cost {
         let saved = (cost.saved() * 1e6) as i64;
         (shared.metrics.saved_microdollars).fetch_add(saved, Ordering::Relaxed);
     }
+    let (last, all) = (stats.last, stats.all);
     let sums = Sums {
         turns: 1,
         compactions: u64::from(stats.compaction.is_some()),
@@ -395,20 +355,12 @@ fn add(
         cache_read: all.cache_read_tokens,
         cache_write: all.cache_write_tokens,
         output: all.output_tokens,
-        without,
+        without: without.tokens,
         cost,
         unpriced: u64::from(!unpriced.is_empty()),
     };
-    totals.sums.add(&sums);
-    totals.add_to_hour(at_ms / 3_600_000, &sums);
-    totals.at_ms = at_ms;
-    totals.unpriced_models.extend(unpriced);
-    while totals.unpriced_models.len() > MAX_UNPRICED {
-        totals.unpriced_models.pop_last();
-    }
-    (totals.last_without, totals.last_bytes) = (without, bytes);
-    stats.model.clone_into(&mut totals.model);
-    stats.agent.clone_into(&mut totals.agent);
+    totals.add(&sums, stats, &without, at_ms);
+    totals.note_unpriced(unpriced);
     if totals.subject.is_none() {
         let known = shared.subjects.of(session);
         let subject = known.unwrap_or_else(|| Subject::of(&stats.request.wire()));
@@ -429,7 +381,7 @@ fn add(
         cache_write: last.cache_write_tokens,
         output: all.output_tokens,
         hidden_rounds: stats.hidden_rounds,
-        without,
+        without: without.tokens,
         cost,
         held_ms: ms(stats.held),
         first_ms: ms(stats.first),
@@ -440,11 +392,95 @@ fn add(
     }
 }
 
+/// An estimate of the client's own request, if it had been sent without the engine. The provider
+/// counted only the request that was sent.
+struct WithoutEngine {
+    bytes: u64,
+    tokens: u64,
+    /// The tokens that the provider's cache would have held.
+    cached: u64,
+}
+
+impl WithoutEngine {
+    fn of(stats: &TurnStats<'_>, totals: &SessionTotals, at_ms: u64) -> Self {
+        let last = stats.last;
+        let bytes = stats.request.text().len() as u64;
+        let tokens = match stats.sent_bytes {
+            0 => last.input_tokens,
+            sent => (last.input_tokens as f64 * bytes as f64 / sent as f64).round() as u64,
+        };
+        // What the provider read for the engine begins every prompt of the client, such as its system
+        // prompt, so it would have been read without the engine, too.
+        let cached = totals.cached_without(at_ms, tokens, bytes);
+        Self {
+            bytes,
+            tokens,
+            cached: cached.max(last.cache_read_tokens.min(tokens)),
+        }
+    }
+}
+
+/// What a turn cost, or None if its model has no known price, and the models of the turn without one.
+fn cost_of(
+    stats: &TurnStats<'_>,
+    prices: &PriceSettings,
+    without: &WithoutEngine,
+) -> (Option<Cost>, BTreeSet<String>) {
+    let mut unpriced = BTreeSet::new();
+    let mut price_of = |model: &str| {
+        let price = price_of(prices, model);
+        unpriced.extend(price.is_none().then(|| model.to_owned()));
+        price
+    };
+    let summaries = stats.summaries.iter().filter_map(|(model, usage)| {
+        let price = price_of(model)?;
+        Some(prompt_cost(&price, usage) + output_cost(&price, usage))
+    });
+    let summaries = summaries.sum();
+    // Only Anthropic's API needs markers to cache anything.
+    let is_cached_anyway = stats.has_markers || stats.api != Api::Messages;
+    let cost = price_of(stats.model).map(|price| {
+        let engine = prompt_cost(&price, &stats.all);
+        let WithoutEngine { tokens, cached, .. } = *without;
+        let markers = match stats.is_changed {
+            true => tokens_cost(&price, tokens, cached, tokens.saturating_sub(cached)),
+            false => engine,
+        };
+        Cost {
+            engine,
+            markers,
+            none: match is_cached_anyway || !stats.is_changed {
+                true => markers,
+                false => tokens_cost(&price, tokens, 0, 0),
+            },
+            output: output_cost(&price, &stats.all),
+            summaries,
+        }
+    });
+    (cost, unpriced)
+}
+
 impl SessionTotals {
     /// The totals in their stored form. All zero if there is none or it cannot be parsed.
     fn of_text(text: Option<&str>) -> Self {
         let totals = text.and_then(|text| serde_json::from_str(text).ok());
         totals.unwrap_or_default()
+    }
+
+    fn add(&mut self, sums: &Sums, stats: &TurnStats<'_>, without: &WithoutEngine, at_ms: u64) {
+        self.sums.add(sums);
+        self.add_to_hour(at_ms / 3_600_000, sums);
+        self.at_ms = at_ms;
+        (self.last_without, self.last_bytes) = (without.tokens, without.bytes);
+        stats.model.clone_into(&mut self.model);
+        stats.agent.clone_into(&mut self.agent);
+    }
+
+    fn note_unpriced(&mut self, models: BTreeSet<String>) {
+        self.unpriced_models.extend(models);
+        while self.unpriced_models.len() > MAX_UNPRICED {
+            self.unpriced_models.pop_last();
+        }
     }
 
     /// How many tokens of a request of the client the provider's cache would hold without the engine:

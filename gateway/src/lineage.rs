@@ -397,12 +397,11 @@ fn conversations_of(
         return Ok(known);
     };
     let is_known = |one: &KnownConversation| one.lineage.answers.contains(&call);
-    if !known.iter().any(is_known) {
-        if let Some((owner, session)) = calls::conversation_of(record, scope, call)?
-            && let Some(text) = record.kept_text(&owner, &session)?
-        {
-            known.extend(KnownConversation::read(owner, session, &text));
-        }
+    if !known.iter().any(is_known)
+        && let Some((owner, session)) = calls::conversation_of(record, scope, call)?
+        && let Some(text) = record.kept_text(&owner, &session)?
+    {
+        known.extend(KnownConversation::read(owner, session, &text));
     }
     Ok(known)
 }

@@ -105,6 +105,42 @@ struct OpenSession {
     failures: u64,
 }
 
+impl OpenSession {
+    fn open(host: &Host, spec: &SessionSpec) -> Result<Self, SessionError> {
+        let mut session = spec.builder(host).open()?;
+        for warning in session.take_warnings() {
+            tracing::warn!(session = %spec.id, "{warning}");
+        }
+        let own_tools = session.tools()?.into_iter().map(|tool| tool.name).collect();
+        let hidden = HiddenRounds::load(host.record(), &spec.id).unwrap_or_else(|error| {
+            tracing::warn!(
+                session = %spec.id,
+                "cannot read the hidden rounds, so the model will not see them: {error}"
+            );
+            HiddenRounds::unread()
+        });
+        Ok(Self {
+            session,
+            agent: spec.agent.clone(),
+            hidden,
+            own_tools,
+            sent: SentMessages::default(),
+            failures: 0,
+        })
+    }
+
+    fn guard(&mut self) -> SessionGuard<'_> {
+        SessionGuard {
+            session: &mut self.session,
+            hidden: &mut self.hidden,
+            own_tools: &self.own_tools,
+            sent: &mut self.sent,
+            failures: &mut self.failures,
+            keeps_session: false,
+        }
+    }
+}
+
 /// Guard of a session that is held. Dropping it releases the session, unless `keeps_session` is set.
 pub(crate) struct SessionGuard<'c> {
     pub(crate) session: &'c mut Session,
@@ -198,43 +234,17 @@ impl SessionCell {
         if !is_current {
             // Another process used the session in the meantime, so everything here is out of date.
             self.open = None;
-            let mut session = spec.builder(host).open()?;
-            for warning in session.take_warnings() {
-                tracing::warn!(session = %spec.id, "{warning}");
-            }
-            let own_tools = session.tools()?.into_iter().map(|tool| tool.name).collect();
-            let hidden = HiddenRounds::load(host.record(), &spec.id).unwrap_or_else(|error| {
-                tracing::warn!(
-                    session = %spec.id,
-                    "cannot read the hidden rounds, so the model will not see them: {error}"
-                );
-                HiddenRounds::unread()
-            });
-            self.open = Some(OpenSession {
-                session,
-                agent: spec.agent.clone(),
-                hidden,
-                own_tools,
-                sent: SentMessages::default(),
-                failures: 0,
-            });
         }
-        // It was filled above if it was empty, so this cannot fail.
-        let Some(open) = &mut self.open else {
-            return Err(SessionError::NoTurn);
+        let open = match self.open.take() {
+            Some(open) => open,
+            None => OpenSession::open(host, &spec)?,
         };
+        let open = self.open.insert(open);
         if open.agent != spec.agent {
             open.session.set_model(spec.agent.clone())?;
             open.agent = spec.agent.clone();
         }
-        Ok(SessionGuard {
-            session: &mut open.session,
-            hidden: &mut open.hidden,
-            own_tools: &open.own_tools,
-            sent: &mut open.sent,
-            failures: &mut open.failures,
-            keeps_session: false,
-        })
+        Ok(open.guard())
     }
 
     /// Like [`acquire`](Self::acquire), but if the session is open, its window stays as it is. A
@@ -280,14 +290,10 @@ impl SessionCell {
         let Some(open) = &mut self.open else {
             return Ok(None);
         };
-        Ok(open.session.reacquire(wait)?.then_some(SessionGuard {
-            session: &mut open.session,
-            hidden: &mut open.hidden,
-            own_tools: &open.own_tools,
-            sent: &mut open.sent,
-            failures: &mut open.failures,
-            keeps_session: false,
-        }))
+        Ok(match open.session.reacquire(wait)? {
+            true => Some(open.guard()),
+            false => None,
+        })
     }
 
     /// Why what was said in the session is not stored, see [`Session::not_stored`].
