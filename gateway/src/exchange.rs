@@ -298,7 +298,7 @@ async fn run_turn(
         };
         match &result {
             // The other request is finished by now, so reading again takes it into account.
-            Err(failure) if failure.reason == "overtaken" => {}
+            Err(failure) if failure.is_overtaken() => {}
             _ => return Ok((request, result)),
         }
     }
@@ -577,7 +577,7 @@ fn observe(
     let (own, mut receiver) = (Arc::clone(shared), run(request));
     let watching = async move {
         while let Ok(Err(failure)) = receiver.await {
-            if failure.reason == "overtaken"
+            if failure.is_overtaken()
                 && let Ok(Ok(RequestKind::Turn(request))) = own.work.run(reading.clone()).await
             {
                 receiver = run(request);

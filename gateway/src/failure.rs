@@ -10,13 +10,25 @@ use contexture::session::{RecordError, SessionError};
 /// the metrics say why.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// A keyword for the metrics, from a small fixed set. `overtaken` is special: the request is
-    /// read again.
+    /// A keyword for the metrics, from a small fixed set.
     pub(crate) reason: &'static str,
     pub(crate) detail: String,
 }
 
+/// The reason of a request that is read again.
+const OVERTAKEN: &str = "overtaken";
+
 impl Failure {
+    /// Another request continued the session at the same time, so this one is to be read again.
+    pub(crate) fn overtaken() -> Self {
+        let detail = "another request continued the session at the same time";
+        Self::new(OVERTAKEN, detail)
+    }
+
+    pub(crate) fn is_overtaken(&self) -> bool {
+        self.reason == OVERTAKEN
+    }
+
     pub(crate) fn new(reason: &'static str, detail: impl ToString) -> Self {
         Self {
             reason,

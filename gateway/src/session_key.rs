@@ -18,6 +18,9 @@ use crate::headers::{self, SESSION};
 /// The most characters that are used of a client's name for a session, and of a subagent's id.
 const MAX_NAME_CHARS: usize = 200;
 
+/// The type of an item with which a client asks the provider to compact what stands before it.
+pub(crate) const COMPACTION_TRIGGER: &str = "compaction_trigger";
+
 /// What a request says about its session. Both fields are claims of the client, and grant no access
 /// by themselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -213,12 +216,12 @@ pub(crate) fn provider_manages(wire: &WireBody<'_>) -> Option<&'static str> {
     }
     // The request asks the provider for a compaction.
     let is_trigger = |raw: &&str| {
-        memchr::memmem::find(raw.as_bytes(), b"compaction_trigger").is_some()
+        memchr::memmem::find(raw.as_bytes(), COMPACTION_TRIGGER.as_bytes()).is_some()
             && serde_json::from_str::<Value>(raw)
-                .is_ok_and(|item| item["type"] == "compaction_trigger")
+                .is_ok_and(|item| item["type"] == COMPACTION_TRIGGER)
     };
     if wire.messages.last().is_some_and(is_trigger) {
-        return Some("compaction_trigger");
+        return Some(COMPACTION_TRIGGER);
     }
     let choices = wire.member("n").and_then(|n| n.parse::<u64>().ok());
     choices.is_some_and(|n| n > 1).then_some("n")

@@ -28,45 +28,48 @@ use crate::window::longest_answer;
 /// What a side call is for, in a word or two. It appears on the status page and in the headers.
 pub(crate) type Purpose = &'static str;
 
+/// The purpose of a request for a summary of the conversation before its last message.
+pub(crate) const SUMMARY: Purpose = "summary";
+
 /// Phrases at the beginning of a text of the last message that identify a side call, whatever the
 /// messages before it say. Each has its purpose.
 const LAST: &[(Purpose, &str)] = &[
     // Claude Code, Roo Code
     (
-        "summary",
+        SUMMARY,
         "Your task is to create a detailed summary of the conversation so far",
     ),
     // Codex
     (
-        "summary",
+        SUMMARY,
         "You are performing a CONTEXT CHECKPOINT COMPACTION",
     ),
     // OpenCode
     (
-        "summary",
+        SUMMARY,
         "Provide a detailed prompt for continuing our conversation above",
     ),
     (
-        "summary",
+        SUMMARY,
         "Provide a detailed summary for continuing our conversation above",
     ),
     // Cline
     (
-        "summary",
+        SUMMARY,
         "urgent task is to create a comprehensive detailed summary of the conversation",
     ),
     // Gemini CLI and Qwen Code
     (
-        "summary",
+        SUMMARY,
         "First, reason in your scratchpad. Then, generate the <state_snapshot>",
     ),
     (
-        "summary",
+        SUMMARY,
         "First, reason in your scratchpad. Then, generate the updated <state_snapshot>",
     ),
     // LangChain
     (
-        "summary",
+        SUMMARY,
         "Your sole objective in this task is to extract the highest quality/most relevant context",
     ),
     (
@@ -80,7 +83,7 @@ const LAST: &[(Purpose, &str)] = &[
 const INSTRUCTIONS: &[(Purpose, &str)] = &[
     // OpenCode
     ("title", "You are a title generator"),
-    ("summary", "Summarize what was done in this conversation"),
+    (SUMMARY, "Summarize what was done in this conversation"),
     // Gemini CLI and Qwen Code
     (
         "loop check",
@@ -102,7 +105,7 @@ const INSTRUCTIONS: &[(Purpose, &str)] = &[
     ),
     ("action check", "generating fine-grained security policies"),
     // aider
-    ("summary", "*Briefly* summarize this partial conversation"),
+    (SUMMARY, "*Briefly* summarize this partial conversation"),
     (
         "commit message",
         "one-line Git commit messages based on the provided diffs",
@@ -141,7 +144,7 @@ const JOBS: &[&str] = &["you are", "your task", "your job", "your role"];
 
 /// Word stems of the job in a message that brings the material. A system prompt may mention the
 /// summary of an agent's own conversation.
-const SUMMARY: &[&str] = &["summar", "distill", "condens", "compact"];
+const SUMS_UP: &[&str] = &["summar", "distill", "condens", "compact"];
 
 /// Word stems of the job to summarise, and of what is summarised, in lower case.
 const SUMMARISES: &[&str] = &["summari", "distill", "condens", "compact"];
@@ -154,12 +157,12 @@ const ONLY: &[(Purpose, &str)] = &[
     // Claude Code
     ("web page", "Web page content:"),
     ("command check", "<policy_spec>"),
-    ("summary", "Summarize this coding conversation"),
+    (SUMMARY, "Summarize this coding conversation"),
     // OpenCode
     ("title", "Generate a title for this conversation"),
     // Gemini CLI
-    ("summary", "Summarize the following tool output"),
-    ("summary", "The following output from the tool '"),
+    (SUMMARY, "Summarize the following tool output"),
+    (SUMMARY, "The following output from the tool '"),
     (
         "name",
         "Summarize the user's primary intent or goal in this conversation",
@@ -186,8 +189,8 @@ const MADE: &[(Purpose, &str)] = &[
     ("follow-ups", "follow-up"),
     ("follow-ups", "followup"),
     ("label", "summary label"),
-    ("summary", "in under"),
-    ("summary", "words or less"),
+    (SUMMARY, "in under"),
+    (SUMMARY, "words or less"),
 ];
 
 /// Phrases that say what a title or summary is for. A person who asks for a title usually means a
@@ -247,7 +250,7 @@ pub(crate) fn purpose(wire: &WireBody<'_>) -> Option<Purpose> {
     let job = prompts().find_map(|prompt| {
         let prompt = beginning(prompt);
         holds(prompt, INSTRUCTIONS)
-            .or_else(|| is_to_summarise(prompt, 3, SUMMARISES).then_some("summary"))
+            .or_else(|| is_to_summarise(prompt, 3, SUMMARISES).then_some(SUMMARY))
     });
     if job.is_some() {
         return job;
@@ -260,8 +263,8 @@ pub(crate) fn purpose(wire: &WireBody<'_>) -> Option<Purpose> {
         [only] => Some(beginning(only)),
         _ => None,
     };
-    if last.len() >= MATERIAL_BYTES && only.is_some_and(|only| is_to_summarise(only, 1, SUMMARY)) {
-        return Some("summary");
+    if last.len() >= MATERIAL_BYTES && only.is_some_and(|only| is_to_summarise(only, 1, SUMS_UP)) {
+        return Some(SUMMARY);
     }
     only.and_then(|only| holds(only.get(..200).unwrap_or(only), ONLY))
         .or_else(|| prompts().find_map(|prompt| chore(beginning(prompt), false)))
