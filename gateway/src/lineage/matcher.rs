@@ -208,7 +208,8 @@ impl Matcher<'_> {
     }
 
     /// Whether the request begins with the conversation's last request and its answer, and the
-    /// conversation has only grown so far. A retry may not have the answer, but needs an earlier one.
+    /// conversation has only grown so far. A retry may not have that answer, but needs an earlier one of
+    /// the conversation: many may send the same first request.
     fn shows_all(&self, lineage: &Lineage) -> bool {
         let Some(count) = self
             .longest(lineage)
@@ -233,8 +234,9 @@ impl Matcher<'_> {
             },
         );
         let last = lineage.answers.last().filter(|_| lineage.is_answered);
+        let is_known = |answer: &Answer| lineage.answers.contains(&answer.said);
         let has_answer = match last {
-            Some(_) if count == self.chain.len() => self.last_known_answer(lineage).is_some(),
+            Some(_) if count == self.chain.len() => self.answers.iter().any(is_known),
             Some(last) => said.any(|said| said == *last),
             None => !lineage.is_answered && self.may_be_of(lineage),
         };
