@@ -163,7 +163,10 @@ pub(crate) fn resolve_model(
     agent_model: Option<&str>,
 ) -> Result<Resolved, ProviderError> {
     let agent = configured_agent(config, agent_model)?;
-    resolve_configured(config, agent.as_ref(), offline, &|name| {
-        std::env::var(name).ok()
-    })
+    resolve_configured(
+        config,
+        agent.as_ref(),
+        offline,
+        &contexture::secret_if_readable,
+    )
 }

@@ -31,6 +31,7 @@ impl Serving {
             .command(all)
             .env("T_TOKEN", "secret")
             .env("B_TOKEN", "other")
+            .env("F_TOKEN_FILE", home.path("token"))
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -139,6 +140,37 @@ fn it_serves_reads_its_configuration_again_and_stops_when_told() {
     }
     assert!(!log.contains("transcript.tenant"), "{log}");
     assert!(!log.contains("is empty or gone"), "it is said twice: {log}");
+}
+
+/// Container platforms mount secrets as files, and replace them while the gateway runs.
+#[cfg(unix)]
+#[test]
+fn a_token_in_a_file_is_read_again_with_the_configuration() {
+    let provider = Simulator::start();
+    provider.answer_with(|_| Answer::text("Hello yourself."));
+    let home = home(&provider, "gateway: {tokens: {team: F_TOKEN}}\n");
+    let none = home.contexture("serve --listen 127.0.0.1:0");
+    none.exits(2).stderr_has("F_TOKEN_FILE to a file");
+
+    home.put("token", "first\n");
+    let mut serving = Serving::start(&home, &["--listen", "127.0.0.1:0"]);
+    let status = |serving: &Serving, token: &str| {
+        let answer = serving.post("Hello", &format!("x-contexture-token: {token}\r\n"));
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!(status(&serving, "first"), "200");
+    assert_eq!(status(&serving, "second"), "401");
+    home.put("token", "second\n");
+    serving.signal(rustix::process::Signal::HUP);
+    serving.wait_for_line("read again");
+    assert_eq!(status(&serving, "first"), "401");
+    assert_eq!(status(&serving, "second"), "200");
+    // Without the file, the tokens stay as they were.
+    std::fs::remove_file(home.path("token")).unwrap();
+    serving.signal(rustix::process::Signal::HUP);
+    serving.wait_for_line("F_TOKEN_FILE");
+    assert_eq!(status(&serving, "first"), "401");
+    assert_eq!(status(&serving, "second"), "200");
 }
 
 /// A reader of the log that stalls, such as a full pipe, holds nothing up. What it reads later is complete.

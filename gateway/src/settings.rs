@@ -12,9 +12,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use contexture::GatewayToken;
 use contexture::config::{Config, GatewayMode, Loaded, ProviderTls};
 use contexture::prompt_cache::{CacheProvider, decide, provider_at};
+use contexture::{GatewayToken, SecretError, secret};
 use tokio_rustls::TlsAcceptor;
 
 use crate::access::{Access, is_loopback};
@@ -90,8 +90,8 @@ pub enum SettingsError {
     /// An environment variable that the configuration names is not set or is empty. Variables are
     /// those with which the process was started, so a new one needs a restart.
     #[error(
-        "`{key}` names the environment variable {variable}, which is not set or is empty: set it, and start the gateway \
-         again if it is running"
+        "`{key}` names the environment variable {variable}, which is not set or is empty: set it, or {variable}_FILE to a \
+         file that holds the value, and start the gateway again if it is running"
     )]
     Variable {
         /// The key of the configuration that names the variable, such as
@@ -99,6 +99,15 @@ pub enum SettingsError {
         key: String,
         /// The name of the environment variable that has to be set.
         variable: String,
+    },
+    /// The file with a key or a token cannot be read.
+    #[error("`{key}`: {error}")]
+    SecretFile {
+        /// The key of the configuration that names the variable, as in
+        /// [`Variable`](Self::Variable).
+        key: String,
+        /// Which file cannot be read, and why.
+        error: SecretError,
     },
     /// A reload would remove a protection of a running gateway. The file may be half written.
     #[error(
@@ -129,7 +138,9 @@ impl SettingsError {
             Self::Entry { key, .. } => key.split('.').collect(),
             Self::Removed { key } => key.split('.').collect(),
             // Only the name of a token may have dots in it, and is the last part.
-            Self::Variable { key, .. } => key.splitn(3, '.').collect(),
+            Self::Variable { key, .. } | Self::SecretFile { key, .. } => {
+                key.splitn(3, '.').collect()
+            }
             Self::Certificate(error) => error.key().split('.').collect(),
             Self::Client(_) => Vec::new(),
         }
@@ -327,13 +338,16 @@ impl Settings {
         let gateway = &config.gateway;
         let no_urls = BaseUrls::default();
         let urls = command.unwrap_or(&no_urls);
-        let read = |key: String, variable: &str| match std::env::var(variable) {
-            Ok(value) if !value.trim().is_empty() => Ok(value.trim().to_owned()),
-            // An empty key or token is as good as none, and is usually a mistake.
-            _ => Err(SettingsError::Variable {
-                key,
-                variable: variable.to_owned(),
-            }),
+        let read = |key: String, variable: &str| {
+            match secret(variable) {
+                Ok(Some(secret)) => Ok(secret),
+                // An empty key or token is as good as none, and is usually a mistake.
+                Ok(None) => Err(SettingsError::Variable {
+                    key,
+                    variable: variable.to_owned(),
+                }),
+                Err(error) => Err(SettingsError::SecretFile { key, error }),
+            }
         };
         if let Some(wrong) = wrong_tokens(gateway).into_iter().next() {
             return Err(wrong);

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use contexture_base::lock;
+use contexture_base::{lock, secret_if_readable};
 use contexture_config::{Config, ConfigError, Loaded};
 use contexture_engine_api::{MessageId, ToolSpec};
 use contexture_providers::{
@@ -521,9 +521,13 @@ fn read(options: &HostOptions) -> Result<Loaded, HostError> {
 }
 
 fn engines_of(loaded: Loaded, options: &HostOptions) -> Result<Arc<Engines>, HostError> {
-    let key = |name: &str| std::env::var(name).ok();
     let agent = configured_agent(&loaded.config, None)?;
-    let model = resolve_configured(&loaded.config, agent.as_ref(), options.offline, &key)?;
+    let model = resolve_configured(
+        &loaded.config,
+        agent.as_ref(),
+        options.offline,
+        &secret_if_readable,
+    )?;
     // The program's own model only answers if the configuration names no model for the agent.
     let client = match (model, &options.model) {
         (Resolved::NoModel(NoModel::NoAgent(_)), Some(lent)) => {

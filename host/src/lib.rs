@@ -202,7 +202,9 @@ pub mod tokens {
     pub use contexture_formats::tokens::{ModelWindow, TokenCounter, estimate, known_window};
 }
 
-pub use contexture_base::{PerProcess, lock, now_ms, user_home};
+pub use contexture_base::{
+    PerProcess, SecretError, lock, now_ms, secret, secret_if_readable, user_home,
+};
 pub use contexture_contract as contract;
 pub use contexture_engine_api::{Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState};
 pub use contexture_replay as replay;

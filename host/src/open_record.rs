@@ -12,6 +12,8 @@ use std::sync::Arc;
 #[cfg(feature = "postgres")]
 use std::time::Duration;
 
+#[cfg(feature = "postgres")]
+use contexture_base::{SecretError, secret};
 use contexture_config::{Loaded, TranscriptStore};
 use contexture_transcript::{Record, RecordError};
 
@@ -76,9 +78,17 @@ pub fn postgres_options(
     loaded: &Loaded,
 ) -> Result<contexture_transcript::PostgresOptions, RecordError> {
     let settings = &loaded.config.transcript;
-    let url = std::env::var(&settings.url_env).map_err(|_| RecordError::NoUrl {
+    let no_url = |why: Option<SecretError>| RecordError::NoUrl {
         variable: settings.url_env.clone(),
-    })?;
+        why: why.map_or_else(
+            || "is not set".to_owned(),
+            |why| format!("has no URL: {why}"),
+        ),
+    };
+    let url = secret(&settings.url_env);
+    let url = url
+        .map_err(|error| no_url(Some(error)))?
+        .ok_or_else(|| no_url(None))?;
     let timeout = Duration::from_millis(settings.statement_timeout_ms);
     let options = contexture_transcript::PostgresOptions::new(&url)?;
     // A gateway forwards a request that takes longer, so the store must have failed by then.

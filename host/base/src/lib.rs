@@ -3,13 +3,14 @@
 //! [`trust`] decides which files may influence what the host runs, and [`private`] restricts
 //! who may read the host's own files. [`PerProcess`] and [`lock`] make shared state safe to use
 //! after a `fork` and after a panic. [`suggest`] finds the word that a mistyped one probably
-//! meant, and [`user_home`] the user's home directory.
+//! meant, [`user_home`] the user's home directory, and [`secret`] reads a key or a token.
 //!
 //! The crate depends only on the engine API and knows nothing about conversations, so that
 //! every other crate of the host can use it.
 
 mod per_process;
 pub mod private;
+mod secret;
 pub mod suggest;
 pub mod trust;
 
@@ -19,6 +20,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use per_process::PerProcess;
+pub use secret::{SecretError, secret, secret_if_readable};
 
 /// Locks a mutex and ignores poisoning. Use it only if the guarded data is consistent between
 /// statements, so that a panic in another thread cannot leave it half changed.

@@ -109,12 +109,15 @@ pub enum RecordError {
     },
     /// The environment variable with the URL of the database is not set.
     #[error(
-        "the environment variable `{variable}` is not set: set it to the database's URL \
-         (postgres://<user>:<password>@<host>:5432/<name>), or set `transcript.url_env` to the variable that has it"
+        "the environment variable `{variable}` {why}: set it to the database's URL \
+         (postgres://<user>:<password>@<host>:5432/<name>), or {variable}_FILE to a file that holds it, or set \
+         `transcript.url_env` to the variable that has it"
     )]
     NoUrl {
         /// The name of the variable.
         variable: String,
+        /// What is wrong with it, such as "is not set".
+        why: String,
     },
     /// This program was built without the client of PostgreSQL. It does not fall back to the file,
     /// because the session would then begin anew beside the one in the database.
