@@ -232,9 +232,9 @@ pub(crate) struct TurnStats<'t> {
     pub(crate) last: Usage,
     pub(crate) all: Usage,
     pub(crate) hidden_rounds: u32,
-    /// The client's request, and the size of the one that was sent for it, in bytes.
+    /// The client's request, and how many times as many tokens it has as the one that was sent for it.
     pub(crate) request: &'t SharedBody,
-    pub(crate) sent_bytes: usize,
+    pub(crate) client_ratio: f64,
     /// Whether anything else was sent than the client's request.
     pub(crate) is_changed: bool,
     pub(crate) has_markers: bool,
@@ -405,10 +405,7 @@ impl WithoutEngine {
     fn of(stats: &TurnStats<'_>, totals: &SessionTotals, at_ms: u64) -> Self {
         let last = stats.last;
         let bytes = stats.request.text().len() as u64;
-        let tokens = match stats.sent_bytes {
-            0 => last.input_tokens,
-            sent => (last.input_tokens as f64 * bytes as f64 / sent as f64).round() as u64,
-        };
+        let tokens = (last.input_tokens as f64 * stats.client_ratio).round() as u64;
         // What the provider read for the engine begins every prompt of the client, such as its system
         // prompt, so it would have been read without the engine, too.
         let cached = totals.cached_without(at_ms, tokens, bytes);

@@ -109,7 +109,7 @@ impl Rounds {
             all: self.usage,
             hidden_rounds: self.hidden,
             request: &request.body,
-            sent_bytes: self.result.sent_bytes,
+            client_ratio: self.result.client_ratio,
             is_changed: self.result.is_changed || self.hidden > 0,
             has_markers,
             stores_texts: self.result.stores_texts,

@@ -383,7 +383,7 @@ impl KnownConversation {
 }
 
 /// The conversations that a request may continue: those of its name, and without a name also the one
-/// of its last call. An agent that compacts its history may begin anew with a message of its own.
+/// of its last call. An agent that compacts or cuts its history may begin with any other message.
 fn conversations_of(
     record: &Record,
     scope: &Scope<'_>,
@@ -392,7 +392,8 @@ fn conversations_of(
     answers: &[Answer],
 ) -> Result<Vec<KnownConversation>, RecordError> {
     let mut known = known_conversations(record, scope, name)?;
-    let last = answers.last().and_then(|answer| answer.ids.last().copied());
+    let mut ids = answers.iter().rev().flat_map(|answer| answer.ids.last());
+    let last = ids.next().copied();
     let Some(call) = last.filter(|_| !query.is_named) else {
         return Ok(known);
     };

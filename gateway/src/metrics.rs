@@ -187,7 +187,7 @@ const MAX_MODELS: usize = 50;
 const OTHER: &str = "other";
 
 /// The agents that are known by how their `user-agent` begins, in lower case.
-const AGENTS: [(&str, &str); 20] = [
+const AGENTS: [(&str, &str); 21] = [
     ("claude-cli", "claude-code"),
     ("claude-code", "claude-code"),
     ("codex", "codex"),
@@ -201,6 +201,7 @@ const AGENTS: [(&str, &str); 20] = [
     ("geminicli", "gemini-cli"),
     ("kilo/", "kilo-code"),
     ("kimicli/", "kimi-cli"),
+    ("kimi-code-cli/", "kimi-code"),
     ("litellm", "litellm"),
     ("ai-sdk", "ai-sdk"),
     ("openai/", "openai-sdk"),

@@ -5,7 +5,8 @@
 //! what it lacks, because agents also talk without tools. One of these must hold:
 //!
 //! 1. **Quota.** It asks for no more than one token.
-//! 2. **Riding along.** Its last message begins with an order that only agents write ([`LAST`]).
+//! 2. **Riding along.** Its last message begins with an order that only agents write ([`LAST`]), or at
+//!    length orders a summary with which the work goes on.
 //! 3. **Material.** Its system prompt says that the messages are material ([`INSTRUCTIONS`]), or
 //!    that the model is there to summarise them. Without tools, its only message may say so and
 //!    bring the material.
@@ -152,6 +153,15 @@ const SUMMARISED: &[&str] = &[
     "conversation", "chat", "context", "session", "history", "transcript", "dialog",
 ];
 
+/// What an order names that has the model sum up its own conversation, so that work can go on with the
+/// summary, in lower case.
+const GOES_ON: &[&str] = &[
+    "continu", "resum", "handoff", "hand off", "hand-off", "so far", "replace", "cleared",
+];
+
+/// How the first sentence begins of a text that announces its material, in lower case.
+const ANNOUNCES: &[&str] = &["the following is", "below is", "here is"];
+
 /// Phrases with which the only message of a side call begins.
 const ONLY: &[(Purpose, &str)] = &[
     // Claude Code
@@ -216,6 +226,12 @@ const FORM: &[(Purpose, &str)] = &[
 const MAX_CHORE_MESSAGES: usize = 3;
 /// How far from the beginning of a text the order may be, in bytes of its JSON.
 const ORDER_BYTES: usize = 1_500;
+/// The fewest messages of a conversation of which an agent orders a summary, with the order.
+const MIN_MESSAGES_TO_SUM_UP: usize = 3;
+/// The least length of an order to sum up the conversation, in bytes. A person who wants that says it
+/// in a sentence. If it takes somebody more, the request still passes, and gets the session's window if
+/// the history does not fit.
+const LONG_ORDER_BYTES: usize = 300;
 /// The least length of a message that brings the material of its order, in bytes of its JSON.
 const MATERIAL_BYTES: usize = 2 * ORDER_BYTES;
 /// How far after the verb the thing to be made may be named, in bytes.
@@ -241,8 +257,10 @@ pub(crate) fn purpose(wire: &WireBody<'_>) -> Option<Purpose> {
     }
     let last = wire.messages.last().copied().unwrap_or_default();
     // A message is parsed only if it has such a phrase somewhere.
-    if holds(last, LAST).is_some()
-        && let Some(purpose) = ordered(last)
+    let may_sum_up = wire.messages.len() >= MIN_MESSAGES_TO_SUM_UP
+        && memchr::memmem::find(last.as_bytes(), b"summar").is_some();
+    if (may_sum_up || holds(last, LAST).is_some())
+        && let Some(purpose) = ordered(last, may_sum_up)
     {
         return Some(purpose);
     }
@@ -273,23 +291,62 @@ pub(crate) fn purpose(wire: &WireBody<'_>) -> Option<Purpose> {
 }
 
 /// The purpose of a message that begins one of its own texts with an order of an agent. What a tool
-/// printed may quote such an order.
-fn ordered(raw: &str) -> Option<Purpose> {
+/// printed may quote such an order. `may_sum_up` says whether there is enough to order a summary of it.
+fn ordered(raw: &str, may_sum_up: bool) -> Option<Purpose> {
     let message: Value = serde_json::from_str(raw).unwrap_or_default();
     let is_result = message["role"] == "tool" || message["role"] == "function";
     let mut own = texts(&message).filter(|_| !is_result);
-    own.find_map(|text| holds(beginning(text), LAST))
+    own.find_map(|text| {
+        let known = holds(beginning(text), LAST);
+        let is_long = may_sum_up && text.len() >= LONG_ORDER_BYTES;
+        known.or_else(|| (is_long && sums_up(text)).then_some(SUMMARY))
+    })
+}
+
+/// Whether one of the first three sentences of a text orders a summary, and its beginning says that the
+/// conversation goes on with that.
+fn sums_up(text: &str) -> bool {
+    let text = beginning(text).to_ascii_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    let sentences = text.split(['.', '!', '\n']).map(str::trim);
+    let mut sentences = sentences.filter(|sentence| !sentence.is_empty()).take(3);
+    let is_order = |sentence: &str| {
+        verbs(sentence).any(|(before, near)| {
+            let orders = ["to ", "please ", "must "].iter();
+            let mut orders = orders.filter(|word| before.ends_with(**word));
+            near.contains("summar") && (before.is_empty() || orders.next().is_some())
+        })
+    };
+    has(SUMMARISED) && has(GOES_ON) && sentences.any(is_order)
+}
+
+/// What stands before each of [`VERBS`] in a sentence, and the verb with what stands close after it.
+fn verbs(sentence: &str) -> impl Iterator<Item = (&str, &str)> {
+    VERBS.iter().filter_map(|verb| {
+        let (before, rest) = sentence.split_at_checked(sentence.find(verb)?)?;
+        Some((before, rest.get(..rest.floor_char_boundary(OBJECT_BYTES))?))
+    })
 }
 
 /// Whether one of the first `most` sentences of a text, in JSON, says that the model is there to
 /// summarise a conversation, in words with these stems. The first sentence may also be the order:
-/// "Summarize the session", "You compact conversations". Later ones are rules for an agent.
+/// "Summarize the session", "You compact conversations". If it announces a conversation, the order may
+/// come in one of the next three. Later ones are rules for an agent.
 fn is_to_summarise(raw: &str, most: usize, stems: &[&str]) -> bool {
     let text = raw.to_ascii_lowercase().replace("\\n", ". ");
     let has = |sentence: &str, words: &[&str]| words.iter().any(|word| sentence.contains(word));
     // The text begins after the name of a member, and possibly after empty lines.
     let is_said = |sentence: &&str| !sentence.is_empty() && !sentence.ends_with('"');
-    let sentences = text.split(['.', '!']).map(str::trim).filter(is_said);
+    let mut sentences = text
+        .split(['.', '!'])
+        .map(str::trim)
+        .filter(is_said)
+        .peekable();
+    let announces = |first: &&str| has(first, ANNOUNCES) && has(first, SUMMARISED);
+    if sentences.next_if(announces).is_some() {
+        let is_order = |sentence: &str| verbs(sentence).any(|(_, near)| has(near, SUMS_UP));
+        return sentences.take(3).any(is_order);
+    }
     sentences.take(most).enumerate().any(|(at, sentence)| {
         let jobs = JOBS.iter().filter_map(|job| sentence.find(job));
         let order = (at == 0).then(|| order(sentence)).flatten();
@@ -325,15 +382,9 @@ fn chore(raw: &str, must_say_of_what: bool) -> Option<Purpose> {
     }
     let mut sentences = text.split(['.', '?', '!']);
     sentences.find_map(|sentence| {
-        VERBS.iter().find_map(|verb| {
-            let at = sentence.find(verb)?;
-            let rest = sentence.get(at..)?;
-            let near = rest
-                .get(..rest.floor_char_boundary(OBJECT_BYTES))
-                .unwrap_or(rest);
-            MADE.iter()
-                .find(|(_, made)| near.contains(made))
-                .map(|(purpose, _)| *purpose)
+        verbs(sentence).find_map(|(_, near)| {
+            let made = MADE.iter().find(|(_, made)| near.contains(made));
+            made.map(|(purpose, _)| *purpose)
         })
     })
 }

@@ -260,6 +260,39 @@ async fn a_retry_whose_answer_did_not_arrive_stays_in_its_session() {
     }
 }
 
+/// A client that sends no name and keeps only the end of its history. Each task ends with a text, and begins with what is
+/// left of the one before it.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_name_a_history_that_is_cut_between_tasks_stays_in_its_session() {
+    // Calls of Gemini have no ids.
+    for api in [Api::Chat, Api::Responses, Api::Messages] {
+        let (stage, gateway) = working(Stage::new("")).await;
+        stage
+            .provider
+            .answer_with(|request| match request.last_text().contains("Task") {
+                true => works(request),
+                false => Answer::text("All done."),
+            });
+        let mut agent = Agent::new(api, &gateway.base, "");
+        let mut sessions = BTreeSet::new();
+        for number in 0..4 {
+            agent.user(&format!("Task {number}."));
+            for _ in 0..2 {
+                sessions.insert(round(&mut agent).await);
+            }
+            let is_call = |item: &serde_json::Value| item.to_string().contains("make");
+            let last = agent.history.iter().rposition(is_call).unwrap();
+            agent.history.drain(..last);
+            agent
+                .history
+                .insert(0, api.user(&format!("Part {number}.")));
+        }
+        assert_eq!(sessions.len(), 1, "{api:?}: {sessions:?}");
+        assert_eq!(gateway.metric("contexture_unproven_total").await, 0.0);
+        stage.nothing_was_refused();
+    }
+}
+
 /// With a token the name is enough, but a crew has one name and one task for all of its agents.
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_of_a_crew_with_a_token_have_sessions_of_their_own() {

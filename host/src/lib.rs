@@ -132,7 +132,8 @@ pub mod formats {
         BodyEdits, BodyParts, Call, Conversation, Converted, Format, FormatError, Media, MediaKind,
         Message, PlanEntry, RecordedUsage, RenderPlan, SplitBody, WireBody, WrittenBody,
         is_compaction_item, item_lines, known_usage, parse_json, parse_messages, read, read_bytes,
-        render_all, replace_half_surrogates, reported_usage, sealed_summary, split, tool_list,
+        render_all, replace_half_surrogates, reported_usage, sealed_summary, split, text_bytes,
+        tool_list,
     };
 }
 

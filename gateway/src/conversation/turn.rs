@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use contexture::formats::text_bytes;
 use contexture::providers::UsageByModel;
 use contexture::session::{AgentWindow, CompactionReport, OutcomeKind, Session, SessionOptions};
+use contexture::tokens::TokenCounter;
 use contexture::{Compact, TurnOptions};
 use contexture_engine_api::Decision;
 
@@ -37,6 +39,8 @@ pub(crate) struct TurnResult {
     pub(crate) sent_bytes: usize,
     /// Whether the body that was sent is another one than the client's.
     pub(crate) is_changed: bool,
+    /// How many times as many tokens the client's own body has, roughly.
+    pub(crate) client_ratio: f64,
     pub(crate) session: String,
     /// The engine that the session runs.
     pub(crate) engine: String,
@@ -245,6 +249,7 @@ impl TurnRequest {
             if let Some(body) = self.shortened(shared, &result.body, window)
                 && size(&body) < size(&result.body)
             {
+                result.client_ratio = self.client_ratio(&body);
                 result.body = body;
             }
         }
@@ -281,14 +286,6 @@ impl TurnRequest {
         let compaction = due.as_ref().map(|(report, (_, trigger))| {
             self.note_compaction(shared, &span, report, trigger, guard.session)
         });
-        if turn.changed {
-            let bytes = self.body.text().len();
-            let saved = bytes.saturating_sub(turn.body.len()) as f64;
-            shared
-                .metrics
-                // A rough estimate of four bytes per token is enough for a total.
-                .add("saved_tokens_total", "", (saved / 4.0).round());
-        }
         let made = due.filter(|(report, _)| report.outcome == OutcomeKind::Compacted);
         let compacted = made.map(|(report, (cause, trigger))| {
             let messages = history.of(&self.body).messages;
@@ -308,10 +305,16 @@ impl TurnRequest {
         drop(guard.session.take_warnings());
         self.note_health(shared, guard.session, guard.failures);
         let prompt_tokens = guard.session.state().best_prompt_tokens();
+        let client_ratio = self.client_ratio(&body);
+        if turn.changed {
+            let saved = prompt_tokens as f64 * (client_ratio - 1.0).max(0.0);
+            (shared.metrics).add("saved_tokens_total", "", saved.round());
+        }
         Ok(TurnResult {
             body,
             sent_bytes: 0,
             is_changed: false,
+            client_ratio,
             session: self.spec.id.clone(),
             engine: guard.session.engine().name().to_owned(),
             tools: Arc::new(tools),
@@ -326,6 +329,16 @@ impl TurnRequest {
             used: Arc::clone(guard.session.model_usage()),
             fallback: fallback_of(guard.session),
         })
+    }
+
+    /// How many times as many tokens the client's body has as the one that is sent, roughly.
+    fn client_ratio(&self, sent: &SharedBody) -> f64 {
+        if sent.text().as_ptr() == self.body.text().as_ptr() {
+            return 1.0;
+        }
+        let counter = TokenCounter::for_model(&self.spec.agent.model);
+        let size = |body: &SharedBody| text_bytes(body.text(), &counter) as f64;
+        size(&self.body) / size(sent)
     }
 
     /// Counts and logs a compaction. Returns what the answer's headers say of it.

@@ -394,6 +394,35 @@ fn side_calls() -> Vec<(Format, Value, Purpose)> {
             ),
             "summary",
         ),
+        // Kimi Code, and any agent that has the model sum up with all of its tools.
+        (
+            a,
+            talk(&format!(
+                "The window is nearly full. Create a handoff summary for the model that takes over when the \
+                 conversation above is cleared.\n\n{}",
+                "Say what was asked, what was done, and what is still to be done.\n".repeat(6)
+            )),
+            "summary",
+        ),
+        // Google ADK
+        (
+            c,
+            sole(&format!(
+                "The following is a conversation history between a user and an agent. It may begin with a compacted \
+                 one. Please name the request, summarize the context so far, and keep decisions.\n\n{events}"
+            )),
+            "summary",
+        ),
+        // LlamaIndex
+        (
+            c,
+            chat(
+                "The following is a conversation between the user and assistant. Write a concise summary about the \
+                 contents of this conversation.",
+                &format!("Transcript so far: {events}"),
+            ),
+            "summary",
+        ),
     ]
 }
 
@@ -494,6 +523,31 @@ fn a_person_or_a_rule_that_asks_for_summaries_makes_no_side_call() {
         body("A compact agent for long sessions.", "Fix it."),
     ] {
         let body = body.to_string();
+        let wire = split(&body, Some(Format::OpenAiChat)).unwrap();
+        assert_eq!(purpose(&wire), None, "{body}");
+    }
+}
+
+/// An agent begins anew with a summary in words of its own. That is no order, and what a person says at length about
+/// summaries is none if the work does not go on with them.
+#[test]
+fn a_summary_that_an_agent_begins_anew_with_is_no_side_call() {
+    let details = "The parser was rewritten, and its tests pass.\n".repeat(20);
+    for text in [
+        "Another language model started to solve this problem and produced a summary of what it did so far. The \
+         conversation has more.",
+        "This session is being continued from a previous conversation that ran out of context. The summary below covers \
+         the earlier portion.",
+        "The conversation history before this point was compacted into the following summary:",
+        "Write a summary of the quarterly figures for our customers. Each section of the report needs one.",
+    ] {
+        let user = |text: &str| json!({"role": "user", "content": text});
+        let messages = [
+            user("Fix it."),
+            json!({"role": "assistant", "content": "Done."}),
+            user(&format!("{text}\n{details}")),
+        ];
+        let body = json!({"model": "m", "messages": messages}).to_string();
         let wire = split(&body, Some(Format::OpenAiChat)).unwrap();
         assert_eq!(purpose(&wire), None, "{body}");
     }

@@ -12,9 +12,11 @@ use std::ops::Range;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
+use memchr::memmem;
 
 use super::json::Raw;
 use super::message::{Media, MediaKind};
+use super::tokens::{MediaSize, TokenCounter};
 
 /// The first characters of a file's base64, and the kind and MIME type of file that they
 /// indicate. A slash may be escaped in JSON.
@@ -46,11 +48,35 @@ pub(super) fn without_blobs(raw: Raw<'_>) -> String {
     text
 }
 
+/// Returns the length of a JSON text in bytes, in which each file has four bytes for each token that it
+/// costs. Two such lengths of requests compare as their tokens do, roughly.
+pub fn text_bytes(json: &str, counter: &TokenCounter) -> u64 {
+    // One of them is beside every file, and it takes long to look at each string.
+    let mut words = [&b"base64"[..], b"mime"].into_iter();
+    if !words.any(|word| memmem::find(json.as_bytes(), word).is_some()) {
+        return json.len() as u64;
+    }
+    let (mut bytes, mut files) = (json.len(), 0);
+    for media in files_in(json) {
+        let data = &json[media.data.clone()];
+        bytes -= data.len();
+        files += counter.count_media(&MediaSize::of(&media, data)) * 4;
+    }
+    bytes as u64 + files
+}
+
 /// Finds the files in a JSON value, including those in strings that hold JSON: `data:` URLs,
 /// and base64 that begins like a picture or a PDF. The ranges refer to the text that `raw` is
 /// part of.
 pub(super) fn blobs(raw: Raw<'_>) -> Vec<Media> {
-    let json = raw.text();
+    let mut found = files_in(raw.text());
+    for media in &mut found {
+        media.data = shifted(media.data.clone(), raw.span().start);
+    }
+    found
+}
+
+fn files_in(json: &str) -> Vec<Media> {
     let bytes = json.as_bytes();
     let mut found = Vec::new();
     let mut at = 0;
@@ -87,7 +113,7 @@ pub(super) fn blobs(raw: Raw<'_>) -> Vec<Media> {
             kind,
             mime: Some(mime),
             item: 0,
-            data: shifted(start..end, raw.span().start),
+            data: start..end,
             is_base64: true,
             width: None,
             height: None,
@@ -174,6 +200,27 @@ mod tests {
             Some((media.kind, media.mime?))
         })
         .collect()
+    }
+
+    #[test]
+    fn a_picture_counts_as_much_text_as_it_has_tokens() {
+        let counter = TokenCounter::for_model("claude-sonnet-4-5");
+        let picture = |size: u32, more: usize| {
+            let mut png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
+            png.extend([size.to_be_bytes(), size.to_be_bytes()].concat());
+            png.resize(png.len() + more, 0x5a);
+            let data = STANDARD_NO_PAD.encode(png);
+            format!(
+                r#"{{"type":"image","source":{{"type":"base64","media_type":"image/png","data":"{data}"}}}}"#
+            )
+        };
+        let bytes = |json: &str| text_bytes(json, &counter);
+        assert_eq!(bytes(&picture(300, 900)), bytes(&picture(300, 90_000)));
+        assert!(bytes(&picture(300, 900)) < bytes(&picture(900, 900)));
+        let around = picture(300, 0).len() as u64;
+        assert!(bytes(&picture(300, 900)) - around < 4 * 300 * 300 / 500);
+        let text = r#"{"role":"user","content":"data:image/png;base64, as it begins"}"#;
+        assert_eq!(bytes(text), text.len() as u64);
     }
 
     #[test]

@@ -58,6 +58,7 @@ mod wire_reading;
 use std::fmt;
 use std::str::FromStr;
 
+pub use blobs::text_bytes;
 pub use body::{Beginning, split_again};
 pub use body::{BodyParts, Preamble, SplitBody, WireBody, split};
 pub use calls::KnownCalls;

@@ -9,10 +9,8 @@
 //! takes messages apart.
 
 use contexture_engine_api::ShortArguments;
-use contexture_formats::tokens::{
-    self, Detail, MESSAGE_TOKENS, MessageParts, TokenCounter, image_size,
-};
-use contexture_formats::{self as formats, Conversation, Format, MediaKind, Message, Preamble};
+use contexture_formats::tokens::{MESSAGE_TOKENS, MediaSize, MessageParts, TokenCounter};
+use contexture_formats::{self as formats, Conversation, Format, Message, Preamble};
 
 /// The tokens of the system prompt, the tools, and the compactions of the provider itself that
 /// stand before the messages.
@@ -43,7 +41,7 @@ pub fn message_tokens(
     for media in &message.media {
         match formats::text_in(conversation, media) {
             Some(text) => of_documents += counter.count_text(&text),
-            None => priced_media.push(priced(conversation, media)),
+            None => priced_media.push(MediaSize::of(media, conversation.media_data(media))),
         }
     }
     count(counter, message, &message.text, &[], &priced_media) + of_documents
@@ -77,7 +75,7 @@ fn count(
     message: &Message,
     text: &str,
     arguments: &[ShortArguments],
-    media: &[tokens::MediaSize],
+    media: &[MediaSize],
 ) -> u64 {
     let calls: Vec<(&str, &str)> = message
         .calls
@@ -102,31 +100,6 @@ fn count(
         counter.count_text(&message.opaque)
     };
     counter.count_message(&parts) + opaque
-}
-
-/// The properties of an image, a document or a recording that determine its tokens. If the request
-/// does not say how large an image is, its bytes are looked at.
-fn priced(conversation: &Conversation, media: &formats::Media) -> tokens::MediaSize {
-    let data = conversation.media_data(media);
-    match media.kind {
-        MediaKind::Image => tokens::MediaSize::Image {
-            size: media
-                .width
-                .zip(media.height)
-                .or_else(|| media.is_base64.then(|| image_size(data)).flatten()),
-            detail: media.detail.as_deref().map_or(Detail::High, Detail::parse),
-        },
-        MediaKind::Document => tokens::MediaSize::Document {
-            pages: None,
-            // Base64 takes four characters for three bytes.
-            bytes: if media.is_base64 {
-                data.len() as u64 / 4 * 3
-            } else {
-                0
-            },
-        },
-        MediaKind::Audio => tokens::MediaSize::Unknown,
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@
 //! add a model, add a row to [`IMAGES`] or [`PAGES`]. The longest matching name wins, so a
 //! family needs a row only for its exceptions.
 
+use super::image_size;
 use super::model_name::ModelName;
+use crate::message::{Media, MediaKind};
 
 /// A part of a message that is not text. Its base64 is never counted as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +34,29 @@ pub enum MediaSize {
     /// Anything else, such as audio or a file that is only referenced. It counts as an image of
     /// unknown size.
     Unknown,
+}
+
+impl MediaSize {
+    /// The size of a file with this data. If the request does not say how large an image is, its bytes
+    /// are looked at.
+    pub fn of(media: &Media, data: &str) -> Self {
+        match media.kind {
+            MediaKind::Image => Self::Image {
+                size: (media.width.zip(media.height))
+                    .or_else(|| media.is_base64.then(|| image_size(data)).flatten()),
+                detail: media.detail.as_deref().map_or(Detail::High, Detail::parse),
+            },
+            MediaKind::Document => Self::Document {
+                pages: None,
+                // Base64 takes four characters for three bytes.
+                bytes: match media.is_base64 {
+                    true => data.len() as u64 / 4 * 3,
+                    false => 0,
+                },
+            },
+            MediaKind::Audio => Self::Unknown,
+        }
+    }
 }
 
 /// The `detail` of an image in OpenAI's format. Other providers have no such setting, and their
