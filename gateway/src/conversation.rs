@@ -43,8 +43,8 @@ pub(crate) struct PassThrough {
     /// If the request asks for a summary of a known session: the conversation under which the
     /// answer is noted as a proof.
     pub(crate) summary_target: Option<lineage::SummaryTarget>,
-    /// The same request as a turn of that session, so that its window can take the place of the
-    /// client's history. It is never run.
+    /// If the request asks for a summary: the same request as a turn, so that the window of its session
+    /// can take the place of the client's history, or that it can be shortened. It is never run.
     pub(crate) as_turn: Option<Arc<TurnRequest>>,
 }
 

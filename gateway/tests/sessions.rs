@@ -329,6 +329,36 @@ async fn a_summary_of_a_compacted_session_is_made_of_its_window() {
     }
 }
 
+/// Kimi CLI and others write their history into one message.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_for_a_summary_that_brings_too_long_a_history_is_shortened() {
+    for api in support::agent::APIS {
+        let stage = Stage::new("model: {context_length: 8000}\n");
+        let gateway = stage.gateway().await;
+        stage.provider.answer_with(|_| Answer::text(summary()));
+        let mut agent = Agent::new(api, &gateway.base, "s");
+        agent.system = "You are an assistant that compacts conversations.".to_owned();
+        let steps: String = (0..4_000)
+            .map(|step| format!("Step {step} is done. "))
+            .collect();
+        agent.user(&format!(
+            "Summarize this conversation:\n\nThe vault is open.\n{steps}\nKeep the numbers."
+        ));
+        let said = agent.send().await;
+        assert_eq!(said.header("x-contexture-status"), "side-call", "{api:?}");
+        assert_eq!(said.text, summary(), "{api:?}");
+        let sent = stage.provider.requests().pop().unwrap();
+        assert!(sent.body.len() < 8_000 * 4, "{api:?}: {}", sent.body.len());
+        for words in ["Summarize this conversation", "Keep the numbers."] {
+            assert!(
+                sent.last_text().contains(words),
+                "{api:?}: {}",
+                sent.last_text()
+            );
+        }
+    }
+}
+
 /// Many agents write the time or the state of the project into their system prompt.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_without_a_name_goes_on_with_another_system_prompt() {

@@ -124,7 +124,9 @@ pub(crate) fn read(
     };
     let summary_target = summary_target(shared, post, &wire, &key, &why)
         .map_err(|error| Failure::new("record", error))?;
-    let as_turn = summary_target.as_ref().and_then(|_| {
+    // It may bring the history as a text of its own, which is no message of the session.
+    let sums_up = summary_target.is_some() || why.detail == side_call::SUMMARY;
+    let as_turn = sums_up.then_some(()).and_then(|()| {
         let request = turn_request(shared, settings, post, body, &key);
         let request = request.ok()?.ok()?;
         let request = TurnRequest {
@@ -132,8 +134,8 @@ pub(crate) fn read(
             without_tools: true,
             ..request
         };
-        let is_of_session = request.found.is_known && request.references.is_empty();
-        is_of_session.then(|| Arc::new(request))
+        let is_whole = request.references.is_empty();
+        is_whole.then(|| Arc::new(request))
     });
     Ok(RequestKind::PassThrough(PassThrough {
         summary_target,
