@@ -51,7 +51,7 @@ impl Session {
             Compact::Never => None,
             Compact::Auto if self.compactor.automatic().is_err() => self.does_not_fit(),
             Compact::Auto if is_settled && self.current.fits_roughly() => None,
-            Compact::Auto if is_as_small_as_it_gets => Some(self.still_too_large()),
+            Compact::Auto if is_as_small_as_it_gets => self.still_too_large(),
             Compact::Auto => {
                 let tried = self.compact_if_due(decision, &ask)?;
                 tried
@@ -177,9 +177,8 @@ impl Session {
             forced.notes.push(format!("session hygiene: {reason}"));
             report = Some(forced);
         }
-        let state = self.state();
         if !compacted(&report)
-            && state.best_prompt_tokens() > state.usable_tokens()
+            && !self.current.fits()
             && let Some(mut pruned) = self.prune(ask)?
         {
             pruned.notes.extend(report.map(|report| report.reason));
@@ -210,7 +209,7 @@ impl Session {
 
     /// Lets the built-in compressor compact what the engine left too large for the window, if
     /// `context.on_failure` is `fallback`. `tried` is what the engine did. After a failure the built-in
-    /// compressor has had its turn already, and a floor that is too high is the engine's last word.
+    /// compressor has had its turn already. After `FloorTooHigh` nothing more can be removed.
     fn made_to_fit(
         &mut self,
         tried: CompactionReport,
@@ -236,15 +235,15 @@ impl Session {
 
     /// The report for a request that comes again although the last compaction made it as small as
     /// possible and it is still too large.
-    fn still_too_large(&self) -> CompactionReport {
-        let state = self.state();
+    fn still_too_large(&self) -> Option<CompactionReport> {
+        let (tokens, room) = self.tokens_and_room()?;
         let reason = format!(
             "the prompt has {} tokens, still above the {} that the window has room for, and nothing has come since it \
              was compacted",
-            grouped(state.best_prompt_tokens()),
-            grouped(state.usable_tokens())
+            grouped(tokens),
+            grouped(room)
         );
-        self.unchanged(OutcomeKind::NothingToDo, reason)
+        Some(self.unchanged(OutcomeKind::NothingToDo, reason))
     }
 
     /// The report for a prompt that does not fit while automatic compaction is off. It tells the
@@ -253,16 +252,23 @@ impl Session {
         if self.current.fits_roughly() {
             return None;
         }
-        let state = self.state();
-        let (tokens, usable) = (state.best_prompt_tokens(), state.usable_tokens());
+        let (tokens, room) = self.tokens_and_room()?;
         let reason = format!(
             "the prompt has {} tokens, and the window has room for {}; {OFF} (`{}`): ask for it (`contexture compress \
              --force`), or choose a model with a larger window",
             grouped(tokens),
-            grouped(usable),
+            grouped(room),
             self.compactor.automatic().err().unwrap_or_default()
         );
-        (tokens > usable).then(|| self.unchanged(OutcomeKind::FloorTooHigh, reason))
+        Some(self.unchanged(OutcomeKind::FloorTooHigh, reason))
+    }
+
+    /// The tokens of a prompt that does not fit, and those that the window has room for. None if
+    /// the prompt fits.
+    fn tokens_and_room(&self) -> Option<(u64, u64)> {
+        let state = self.state();
+        let room = state.room_for_prompt().filter(|_| !state.fits())?;
+        Some((state.best_prompt_tokens(), room))
     }
 
     /// Shortens old tool results without a summary and without a model. Used if a summary was

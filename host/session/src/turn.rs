@@ -372,14 +372,14 @@ impl Session {
         if !request.is_sent() {
             return Ok(());
         }
-        let usable = self.current.meter.agent().empty_window().usable_tokens();
+        let room = self.current.meter.agent().empty_window().room_for_prompt();
         let counter = self.current.counter;
         let preamble = self.current.preamble.as_ref();
         let room = ToolRoom {
             is_compacted,
             hides_something: self.current.hides_something(),
             taken: preamble.map_or(&[], |preamble| &preamble.tools),
-            room: usable.saturating_sub(self.current.fixed_tokens()),
+            room: room.map(|room| room.saturating_sub(self.current.fixed_tokens())),
             cost: &|tool| counter.count_text(&formats::tool_in(tool, request.format)) + TOOL_TOKENS,
         };
         self.current.tool_tokens = self.link.offer_tools(&room)?;
