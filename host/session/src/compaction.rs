@@ -20,7 +20,8 @@ use super::window::Window;
 const OFF: &str = "nothing is compacted by itself";
 
 /// The note of a compaction that the model asked for.
-const WISHED: &str = "the model asked for it, and the prompt cache did not hold the conversation";
+const REQUESTED: &str =
+    "the model asked for it, and the prompt cache did not hold the conversation";
 
 /// How many further compactions a turn tries if the first one left a prompt that is still too
 /// large.
@@ -37,8 +38,8 @@ impl Session {
         keep_from: Option<MessageId>,
     ) -> Result<Option<CompactionReport>, SessionError> {
         let ask = self.compactor.ask(options, keep_from);
-        let wished = match options.compact {
-            Compact::Auto => self.compact_if_wished(&ask)?,
+        let requested = match options.compact {
+            Compact::Auto => self.compact_if_requested(&ask)?,
             Compact::Force | Compact::Never => None,
         };
         let is_settled = self.settled && !is_rewritten;
@@ -47,7 +48,7 @@ impl Session {
         let is_as_small_as_it_gets =
             is_settled && !self.current.new_since_compaction && !self.current.fits();
         let compaction = match options.compact {
-            _ if wished.is_some() => wished,
+            _ if requested.is_some() => requested,
             Compact::Never => None,
             Compact::Auto if self.compactor.automatic().is_err() => self.does_not_fit(),
             Compact::Auto if is_settled && self.current.fits_roughly() => None,
@@ -73,12 +74,15 @@ impl Session {
     /// Makes the compaction that the model asked for, if the provider's cache is not known to hold the
     /// conversation, so that it costs nothing to change it. Returns `None` if none was made.
     /// `ask` is what the turn wants of a compaction otherwise.
-    fn compact_if_wished(&mut self, ask: &Ask) -> Result<Option<CompactionReport>, SessionError> {
+    fn compact_if_requested(
+        &mut self,
+        ask: &Ask,
+    ) -> Result<Option<CompactionReport>, SessionError> {
         let is_warm = self.current.rough_state().cache_is_warm() == Some(true);
         if is_warm || self.compactor.automatic().is_err() {
             return Ok(None);
         }
-        let Some(keep) = self.wish() else {
+        let Some(keep) = self.requested_focus() else {
             return Ok(None);
         };
         let ask = Ask {
@@ -86,15 +90,15 @@ impl Session {
             ..ask.clone().or_focus(keep)
         };
         let mut report = self.compact(&ask, Way::Compress)?;
-        report.notes.push(WISHED.to_owned());
+        report.notes.push(REQUESTED.to_owned());
         Ok(Some(report).filter(CompactionReport::is_made))
     }
 
     /// What the model wants of a summary, if it asked for a compaction.
-    fn wish(&self) -> Option<String> {
+    fn requested_focus(&self) -> Option<String> {
         match self.link.host_tools() {
             [] => None,
-            _ => self.current.held.read().wish,
+            _ => self.current.held.read().requested,
         }
     }
 
@@ -151,7 +155,9 @@ impl Session {
         if !due {
             return Ok(None);
         }
-        let ask = &ask.clone().or_focus(self.wish().unwrap_or_default());
+        let ask = &ask
+            .clone()
+            .or_focus(self.requested_focus().unwrap_or_default());
         let safety_net = self.compactor.hygiene(&self.state());
         let compacted = |report: &Option<CompactionReport>| {
             (report.as_ref()).is_some_and(CompactionReport::is_made)

@@ -432,8 +432,8 @@ fn limited(text: &str) -> String {
 /// not set or not in the window.
 fn compacted_upto(window: &Window, ask: &Ask) -> usize {
     let entries = window.entries();
-    let lent = |first| entries.iter().position(|entry| entry.id() == first);
-    ask.keep_from.and_then(lent).unwrap_or(entries.len())
+    let position = |id| entries.iter().position(|entry| entry.id() == id);
+    ask.keep_from.and_then(position).unwrap_or(entries.len())
 }
 
 /// Tells an engine that its proposal was not applied, and why. This only informs the engine, so a

@@ -56,7 +56,7 @@ pub(crate) struct ConversationState {
     pub(crate) takes_note: bool,
     /// The artifacts that engines staged, which are saved together with the messages.
     pub(crate) transcript: Arc<EngineTranscript>,
-    /// The pins and the wish for a compaction that are not in the text.
+    /// The pins and the request for a compaction that are not in the text.
     pub(crate) held: HeldState,
     warnings: Warnings,
 }

@@ -518,7 +518,7 @@ impl History {
     }
 
     /// Appends a wire message of the client to what was sent to the model.
-    pub(super) fn hand_out_as_sent(&mut self, wire: usize) {
+    pub(super) fn append_sent_wire(&mut self, wire: usize) {
         self.unsaved.rendered_from = self.unsaved.rendered_from.min(self.rendered.raw.len());
         self.sent.copy_wire(wire, &mut self.rendered);
     }

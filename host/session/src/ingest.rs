@@ -152,10 +152,10 @@ impl Ingest {
         let unmatched = &compared.alignment.unmatched;
         // The client announced with `keep_from` that the next request may come without these
         // messages, so their absence is no cut.
-        let was_lent = !unmatched.is_empty()
+        let may_be_missing = !unmatched.is_empty()
             && compared.alignment.said_again.is_empty()
             && unmatched.iter().all(|id| provisional.contains(id));
-        compared.alignment.cut &= !was_lent;
+        compared.alignment.cut &= !may_be_missing;
         if history.resumed {
             // A history from the record holds only hashes, so the calls must be read from the
             // request.
@@ -299,15 +299,19 @@ impl Ingest {
     /// Returns the message that begins in the wire message `wire` or after it. From this message
     /// on, the next request may leave messages out without cutting the conversation back. None if
     /// `wire` is none or past the end.
-    pub(crate) fn lend(&mut self, history: &History, wire: Option<usize>) -> Option<MessageId> {
+    pub(crate) fn allow_missing_from(
+        &mut self,
+        history: &History,
+        wire: Option<usize>,
+    ) -> Option<MessageId> {
         let wire = wire?;
         let units = history.sent.units.iter();
-        let lent: Vec<MessageId> = units
+        let from: Vec<MessageId> = units
             .filter(|unit| unit.wires.start >= wire)
             .map(|unit| unit.origin.id())
             .collect();
-        let first = lent.first().copied();
-        self.provisional = lent.into_iter().collect();
+        let first = from.first().copied();
+        self.provisional = from.into_iter().collect();
         first
     }
 

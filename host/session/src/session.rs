@@ -183,7 +183,7 @@ impl Session {
     /// it to answer with the agent's own model and the credentials of the request at hand. If it is
     /// cheaper, a question continues the prompt that this model was sent last.
     pub fn with_model(&mut self, client: &Arc<ModelClient>) {
-        self.link.asking().lend(Arc::downgrade(client));
+        self.link.asking().set_client(Arc::downgrade(client));
     }
 
     /// The session's id, as it was given to [`open`](Self::open).

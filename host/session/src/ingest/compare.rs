@@ -158,7 +158,7 @@ pub(crate) fn compare(
     let head: Vec<Incoming> = head.iter().skip(kept).map(Incoming::known).collect();
     let expected = expected.to_vec();
     let mut rest = incoming(history, request, wires)?;
-    let goes_on = rest.len() >= expected.len()
+    let repeats_last = rest.len() >= expected.len()
         && expected
             .iter()
             .zip(rest.iter())
@@ -167,7 +167,7 @@ pub(crate) fn compare(
     let (echoed, added) = rest.split_at_mut(echoes);
     let is_plain = |new: &Incoming| new.origin.is_none() && new.kind == MessageKind::Original;
     // The usual request: it repeats what crossed the wire last and adds messages at the end.
-    if goes_on && added.iter().all(is_plain) && !(within == 0 && expected.is_empty()) {
+    if repeats_last && added.iter().all(is_plain) && !(within == 0 && expected.is_empty()) {
         for (unit, new) in expected.iter().zip(echoed) {
             new.origin = Some(unit.origin);
         }
@@ -204,7 +204,7 @@ fn incoming(
     request: &Request<'_>,
     first: usize,
 ) -> Result<Vec<Incoming>, FormatError> {
-    let trails = match request.bytes_tell() {
+    let logs = match request.bytes_tell() {
         true => [&history.sent, history.rendered()]
             .into_iter()
             .map(|log| (log, log.by_hash(first.saturating_sub(1))))
@@ -216,7 +216,7 @@ fn incoming(
     let mut incoming: Vec<Incoming> = Vec::new();
     for (at, hash) in rest.iter().enumerate() {
         let wire = first + at;
-        let found = trails
+        let found = logs
             .iter()
             .find_map(|(log, places)| Some(log.beginning_in(*places.get(hash)?)));
         match found {

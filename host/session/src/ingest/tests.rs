@@ -106,7 +106,10 @@ fn a_shorter_request_cuts_the_conversation_back() {
 fn what_was_lent_may_be_left_out() {
     let all = talk(0..6);
     let (mut ingest, mut current) = begun(&all);
-    assert_eq!(ingest.lend(&current.history, Some(4)), Some(MessageId(5)));
+    assert_eq!(
+        ingest.allow_missing_from(&current.history, Some(4)),
+        Some(MessageId(5))
+    );
     let ingested = send(&mut ingest, &mut current, &all[..4]).unwrap();
     assert_eq!(ingested.relation, Relation::Continues);
 }
