@@ -220,7 +220,7 @@ impl Ingest {
         // Some messages were recognised by their bytes and not parsed yet. The engine needs the text
         // of the new ones. The record stores a wire message once, so it needs all that share one.
         let new: Ids = ingested.new.iter().copied().collect();
-        let needed = current.history.needed_texts(&new);
+        let needed = current.history.texts.needed(&new, &current.history.sent);
         if !needed.iter().all(|id| entries.contains_key(id)) {
             let read = current.entries_of(request, &entries, |id| needed.contains(&id))?;
             entries.extend(read);
@@ -337,7 +337,7 @@ impl ConversationState {
     /// shown the latter, so it is shown the conversation again from the first of them. Does nothing
     /// if the session stores no text.
     fn keep_texts_of(&mut self, new: &Ids, needed: &Ids, entries: &IdMap<WindowEntry>) {
-        if !self.history.keeps_texts() {
+        if !self.history.texts.are_kept() {
             return;
         }
         let units = self.history.sent.units.iter();
@@ -367,7 +367,7 @@ impl ConversationState {
                 )
             });
         }
-        let without_text = self.history.without_text();
+        let without_text = self.history.texts.missing();
         let late = said.iter().map(|entry| entry.id());
         if let Some(first) = late.filter(|id| without_text.contains(id)).min() {
             self.history.show_again(first);

@@ -476,7 +476,7 @@ impl Session {
     /// Whether the text of messages is stored, because the engine reads the transcript or the user
     /// asked for it. Otherwise the record has only ids and hashes of them.
     pub fn stores_texts(&self) -> bool {
-        self.current.history.keeps_texts()
+        self.current.history.texts.are_kept()
     }
 
     /// The engine's own status, as JSON for the user.

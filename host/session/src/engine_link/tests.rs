@@ -32,7 +32,7 @@ fn deliver(
     current: &mut ConversationState,
     estimated: bool,
 ) -> Option<Decision> {
-    let cursor = current.history.cursor();
+    let cursor = current.history.shown.cursor();
     let entries = current.window.entries().iter();
     let unseen = entries.filter(|entry| Some(entry.id()) > cursor).cloned();
     let state = current.state().estimated(estimated);
@@ -50,7 +50,7 @@ fn each_message_is_shown_once() {
     crate::testing::say(&mut current, &talk(3..5));
     deliver(&mut link, &mut current, false);
     assert_eq!(script.take_observed(), ids([4, 5]));
-    assert_eq!(current.history.cursor(), current.history.end());
+    assert_eq!(current.history.shown.cursor(), current.history.end());
 }
 
 #[test]

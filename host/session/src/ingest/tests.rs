@@ -477,7 +477,7 @@ fn the_engine_lacks_what_follows_the_cursor() {
     let unseen = current.unseen(None).unwrap();
     let shown: Vec<MessageId> = unseen.0.iter().map(WindowEntry::id).collect();
     assert_eq!((shown, unseen.1), (ids(1..=4), 0));
-    current.history.set_cursor(Some(MessageId(2)));
+    current.history.shown.set_cursor(Some(MessageId(2)));
     // The text is neither in the request nor in memory now.
     current.unshown.clear();
     current.replace_window(Window::of(Vec::new(), None, 5));
