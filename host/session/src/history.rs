@@ -4,7 +4,8 @@
 //! Start with [`History`]. It holds the conversation twice. The `branch` is the conversation as it
 //! stands. The `log` holds every message and revision in the order of arrival, with a chain hash,
 //! and is what an engine is shown. Two wire logs remember what crossed the wire last: what the
-//! client sent, and what the host rendered in its place.
+//! client sent, and what the host rendered in its place. [`Shown`] has the engine's cursor, and
+//! [`Texts`] says which texts the record has.
 //!
 //! Each change also marks in [`Unsaved`] what the record lacks, so that [`History::save`] writes
 //! only that. Text is not kept here: it is in the window, in the request, or in the record. How a
