@@ -109,7 +109,7 @@ impl Limits {
             grouping,
             purpose: Purpose::Compaction,
             fixed_tokens: window.fixed_tokens,
-            may_shorten_last_user: floor > window.usable_tokens(),
+            may_shorten_last_user: !window.has_room_for(floor),
             marks: Vec::new(),
             pins: PinLists::default(),
         }

@@ -245,6 +245,20 @@ fn the_last_user_message_stays_verbatim_and_even_alone_before_a_long_tool_run() 
 }
 
 #[test]
+fn the_last_user_message_may_be_shortened_only_if_the_window_is_known_and_too_small() {
+    let messages = [MessageView::new(id(1), "user")
+        .with_text(LONG)
+        .with_tokens(50_000)];
+    let may_shorten = |context_length| {
+        let window = WindowState::default().context_length(context_length);
+        Limits::of(&window, &messages, Grouping::Chat).may_shorten_last_user
+    };
+    assert!(may_shorten(49_999));
+    assert!(!may_shorten(50_000));
+    assert!(!may_shorten(0));
+}
+
+#[test]
 fn blank_messages_and_summaries_are_not_the_users_last_words() {
     let messages = [
         MessageView::new(id(1), "user").with_text(LONG),

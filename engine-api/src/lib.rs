@@ -75,7 +75,7 @@ pub use model::{Continued, FailureKind, ModelAnswer, ModelFailure, ModelInfo, Mo
 pub use services::{HostServices, LogLevel, OpenRequest, Services};
 pub use store::StoreCommand;
 pub use text::{grouped, is_control, printable};
-pub use timing::roomy;
+pub use timing::{REQUIRED_PERCENT, roomy};
 pub use tool::{ToolCall, ToolSpec};
 pub use transcript::{TranscriptPage, TranscriptRange};
 pub use window::{CachePrices, Decision, Usage, WindowState};

@@ -27,7 +27,7 @@ const ROOMY: f64 = 0.75;
 const REST: u64 = 5;
 /// How full the window must be, in percent, before it requires a compaction. Session hygiene uses
 /// the same share.
-const REQUIRED_PERCENT: u64 = 85;
+pub const REQUIRED_PERCENT: u64 = 85;
 /// In 49 of 50 cases, a conversation of `n` requests has at least `n / SURE` more requests ahead of
 /// it. See the module documentation.
 const SURE: u64 = 49;
@@ -54,27 +54,10 @@ impl WindowState {
     /// Returns the number of tokens from which the window requires a compaction, or `None` if the
     /// size of the window is not known.
     pub fn required_from(&self) -> Option<u64> {
-        if self.context_length == 0 {
-            return None;
-        }
+        let room = self.room_for_prompt()?;
         let share = u128::from(self.context_length) * u128::from(REQUIRED_PERCENT);
         let share = u64::try_from(share.div_ceil(100)).unwrap_or(u64::MAX);
-        Some(match self.usable_tokens() {
-            // If the reserved answer is as large as the window, the setting is wrong. That is no
-            // reason to compact on every turn.
-            0 => share,
-            usable => share.min(usable),
-        })
-    }
-
-    /// Returns true if the prompt and the reserved answer fit the window, or if the size of the
-    /// window is not known.
-    pub fn fits(&self) -> bool {
-        let room = match self.usable_tokens() {
-            0 => self.context_length,
-            usable => usable,
-        };
-        self.context_length == 0 || self.best_prompt_tokens() <= room
+        Some(share.min(room))
     }
 
     /// Returns true if the next compaction has to wait because the last one was only a few requests

@@ -127,10 +127,33 @@ impl WindowState {
         Some(self.idle_ms? < self.cache_ttl_ms?)
     }
 
-    /// Returns the window without the part that is reserved for the answer. The result is 0 if the
-    /// reserved part is larger than the window.
-    pub fn usable_tokens(&self) -> u64 {
-        self.context_length.saturating_sub(self.max_output_tokens)
+    /// Returns how many tokens a prompt may have: the window without the part that is reserved for
+    /// the answer. The result is `None` if the size of the window is not known. A reserved part as
+    /// large as the window is a wrong setting and is ignored.
+    ///
+    /// ```
+    /// use contexture_engine_api::WindowState;
+    ///
+    /// let window = WindowState::default().context_length(100_000);
+    /// assert_eq!(window.clone().max_output_tokens(8_000).room_for_prompt(), Some(92_000));
+    /// assert_eq!(window.max_output_tokens(100_000).room_for_prompt(), Some(100_000));
+    /// assert_eq!(WindowState::default().room_for_prompt(), None);
+    /// ```
+    pub fn room_for_prompt(&self) -> Option<u64> {
+        let all = Some(self.context_length).filter(|all| *all > 0)?;
+        let beside_answer = all.checked_sub(self.max_output_tokens);
+        beside_answer.filter(|room| *room > 0).or(Some(all))
+    }
+
+    /// Returns true if a prompt of so many tokens and the reserved answer fit the window, or if the
+    /// size of the window is not known.
+    pub fn has_room_for(&self, tokens: u64) -> bool {
+        self.room_for_prompt().is_none_or(|room| tokens <= room)
+    }
+
+    /// Returns true if [`has_room_for`](Self::has_room_for) is true for the prompt.
+    pub fn fits(&self) -> bool {
+        self.has_room_for(self.best_prompt_tokens())
     }
 }
 

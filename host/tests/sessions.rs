@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use contexture::formats::Format;
 use contexture::session::{
-    AgentWindow, BodyMessage, Record, Relation, Session, SessionOptions, Turn, TurnOptions,
+    AgentWindow, BodyMessage, Compact, OutcomeKind, Record, Relation, Session, SessionOptions,
+    Turn, TurnOptions,
 };
 use contexture_engine_api::{
     Committed, Compaction, CompressRequest, ContextEngine, Decision, Delivery, EngineError,
     EngineFactory, Entry, FactoryRequest, MessageId, MessageView, OpenRequest, Outcome,
-    StandaloneEngine, WindowState, register_engine, safe_cut,
+    Replacement, SHORTENED_MARK, StandaloneEngine, WindowState, register_engine, safe_cut,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -40,6 +41,8 @@ struct Settings {
     compact_at: usize,
     keep: usize,
     fails: bool,
+    /// Replaces the user's last message by a preview, with no summary.
+    shortens: bool,
     /// Refuses what it is shown.
     refuses: bool,
     /// Ends the process `before` or `after` the write of the observation that holds this text.
@@ -53,6 +56,7 @@ impl Default for Settings {
             compact_at: usize::MAX,
             keep: 4,
             fails: false,
+            shortens: false,
             refuses: false,
             dies: String::new(),
             dies_at: String::new(),
@@ -160,6 +164,10 @@ impl ContextEngine for Recorder {
         self.note(&format!("committed {}", committed.id));
     }
 
+    fn discarded(&mut self, compaction: u64, _reason: &str) {
+        self.note(&format!("discarded {compaction}"));
+    }
+
     fn should_compress(&self, window: &WindowState) -> Decision {
         let reason = format!("{} messages", window.messages);
         if window.messages >= self.settings.compact_at {
@@ -174,6 +182,17 @@ impl ContextEngine for Recorder {
             return Err(EngineError::Other("it is told to fail".into()));
         }
         let messages = request.messages;
+        if self.settings.shortens {
+            let last = messages.iter().rposition(MessageView::is_real_user);
+            let entries = messages.iter().enumerate().map(|(at, message)| {
+                let preview = format!("{SHORTENED_MARK} a question");
+                match Some(at) == last {
+                    true => Entry::Replace(Replacement::new(message.id()).text(Some(preview))),
+                    false => Entry::Keep(message.id()),
+                }
+            });
+            return Ok(Outcome::Compacted(Compaction::new(entries.collect())));
+        }
         let cut = safe_cut(messages, messages.len().saturating_sub(self.settings.keep));
         let mut entries = vec![Entry::summary(
             format!("{cut} messages about pumps"),
@@ -526,6 +545,48 @@ fn a_compaction_holds_for_a_client_that_sends_everything_again() {
             }
         )
     );
+}
+
+#[test]
+fn an_unknown_window_is_never_too_small() {
+    let unknown = || AgentWindow::new("gpt-4o", 0, 0);
+    let force = TurnOptions::default().compact(Compact::Force);
+    let home = Home::new("compact_at: 9");
+    let request = body(&talk(20));
+    for options in [TurnOptions::default(), force.clone()] {
+        let mut session = session_with(home.path(), unknown());
+        let done = session.turn_with(&request, None, &options).unwrap();
+        let report = done.compaction.unwrap();
+        assert_eq!(report.outcome, OutcomeKind::Compacted, "{report:?}");
+        assert_eq!(report.engine, "recorder", "{report:?}");
+        assert!(report.notes.is_empty(), "{report:?}");
+        // One compaction is enough, so no further one is tried.
+        let asked = |note: &String| note.starts_with("committed") || note.starts_with("discarded");
+        assert_eq!(home.journal().iter().filter(|note| asked(note)).count(), 1);
+        drop(session);
+        home.put_record(None);
+        home.forget_engine();
+    }
+
+    // If nothing is compacted automatically, there is nothing to report.
+    let path = home.path().join("config.yaml");
+    let config = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("{config}compression:\n  automatic: false\n")).unwrap();
+    let mut session = session_with(home.path(), unknown());
+    assert_eq!(turn(&mut session, &request).compaction, None);
+}
+
+#[test]
+fn the_users_last_message_stays_verbatim_in_an_unknown_window() {
+    let home = Home::new("shortens: true");
+    let unknown = AgentWindow::new("gpt-4o", 0, 0);
+    let mut session = session_with(home.path(), unknown);
+    let mut history = talk(5);
+    history.push(user(&"why does the pump stop? ".repeat(400)));
+    let request = body(&history);
+    let force = TurnOptions::default().compact(Compact::Force);
+    let done = session.turn_with(&request, None, &force).unwrap();
+    assert!(done.body == request, "{:?}", done.compaction);
 }
 
 #[test]

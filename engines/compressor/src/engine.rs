@@ -22,7 +22,7 @@ use crate::boundaries::Outline;
 use crate::covered::Covered;
 use crate::entries::pruned;
 use crate::plan::Plan;
-use crate::settings::{Budgets, CompressionSettings, ECONOMY_FROM, room_for_prompt, share};
+use crate::settings::{Budgets, CompressionSettings, ECONOMY_FROM, share};
 use proposing::{Draft, Proposal};
 
 /// The share of the threshold from which the next summary is prepared in the background, so that it
@@ -87,7 +87,7 @@ impl ContextEngine for Compressor {
             && window.reported_tokens.is_none()
             && self.compactions > 0
             && self.reported_tokens.is_none()
-            && window.prompt_tokens < room_for_prompt(window);
+            && window.has_room_for(window.prompt_tokens);
         match self.due(window) {
             Decision::Yes(_) if waits_for_report => {
                 Decision::No("the estimate waits for the usage that the provider reports".into())

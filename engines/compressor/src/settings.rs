@@ -227,7 +227,7 @@ impl Budgets {
         };
         let threshold_tokens = (window.threshold_tokens.unwrap_or(own))
             .min(settings.max_threshold_tokens.unwrap_or(u64::MAX))
-            .min(room_for_prompt(window));
+            .min(window.room_for_prompt().unwrap_or_default());
         Self {
             threshold_tokens: match window.timed_by_price {
                 true => share(threshold_tokens, ECONOMY_FROM),
@@ -255,15 +255,6 @@ impl Budgets {
             .max(MIN_SUMMARY_TOKENS)
             .min(self.max_summary_tokens)
             .min(content_tokens / 2)
-    }
-}
-
-/// The window less what is reserved for the answer, in tokens. If the reservation leaves nothing,
-/// it is a mistake in the configuration and is ignored.
-pub(crate) fn room_for_prompt(window: &WindowState) -> u64 {
-    match window.usable_tokens() {
-        0 => window.context_length,
-        usable => usable,
     }
 }
 

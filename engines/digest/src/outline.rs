@@ -7,17 +7,18 @@
 //! new messages shows that an item was done. Which lines and facts are written is decided in
 //! `render`. The values are on one scale, on which the goal has 10 and a detail about a file 2.
 
+mod carried;
+
 use std::sync::LazyLock;
 
-use contexture_secrets::mask_secrets;
 use hashbrown::{HashMap, HashSet};
 
+use self::carried::carry;
 use crate::files::files;
 use crate::interaction::{answers, last_plan};
-use crate::language::{Language, is_left, is_said, last_said, listed, said as user_said};
+use crate::language::{Language, last_said, said as user_said};
 use crate::rank::Fact;
 use crate::sections::{Section, sections};
-use crate::shown::{Evidence, Shown};
 use crate::source::Origin;
 use crate::span::Span;
 use crate::text::{chars, clean_line, clip, sentences};
@@ -46,7 +47,6 @@ pub(crate) struct Line {
 /// Lines of at least this value say how to go on: the goal, requests, open work, what fails, answers, and
 /// the last decision.
 pub(crate) const KEY_VALUE: f32 = 6.0;
-const CARRIED_CHARS: usize = 700;
 /// The order of the first new line. Carried lines have smaller orders, so they come before
 /// everything new.
 const FIRST_NEW: usize = 1 << 20;
@@ -103,7 +103,7 @@ pub(crate) fn outline(
         last = Some((fact.source, line));
         outline.lines[line].facts.push(at);
     }
-    outline.carry(carried);
+    carry(&mut outline, carried);
     outline.value_last_decision();
     outline.value_repeated_requests();
     for line in &mut outline.lines {
@@ -351,31 +351,11 @@ impl Outline<'_, '_> {
             } else if call.failed {
                 head.push_str(self.language.failed());
             }
-            let (section, value) = if !told {
-                (
-                    Section::Done,
-                    if call.failed && file_of_call[index].is_some() {
-                        3.5
-                    } else {
-                        0.0
-                    },
-                )
-            } else if is_now && call.message >= last_request {
-                (Section::Blocked, 8.0)
-            } else if is_now && is_test {
-                (Section::Blocked, KEY_VALUE + self.recency(call.message))
-            } else if is_unknown {
-                (Section::Critical, 0.0)
-            } else if !call.is_answered {
-                (Section::InProgress, 5.0)
-            } else if wrong {
-                (Section::Critical, 3.5)
-            } else if call.message >= recent {
-                (Section::Done, 5.0)
-            } else if is_test {
-                (Section::Done, 4.0)
-            } else {
-                (Section::Done, 0.0)
+            let is_of_file = file_of_call[index].is_some();
+            let (section, value) = match told {
+                false if call.failed && is_of_file => (Section::Done, 3.5),
+                false => (Section::Done, 0.0),
+                true => self.section_of_call(call, is_now, last_request, recent),
             };
             self.add(section, call.message, value, head);
         }
@@ -389,6 +369,36 @@ impl Outline<'_, '_> {
         of_call.map(line).collect()
     }
 
+    /// Returns the section of a call of which only its own line tells, and the value of that line.
+    /// `is_now` says that it failed and that nothing later says otherwise. `last_request` is the
+    /// message of the user's last words, and `recent` the first recent message.
+    fn section_of_call(
+        &self,
+        call: &Call<'_>,
+        is_now: bool,
+        last_request: usize,
+        recent: usize,
+    ) -> (Section, f32) {
+        let sources = &self.span.sources;
+        if is_now && call.message >= last_request {
+            (Section::Blocked, 8.0)
+        } else if is_now && call.is_test(sources) {
+            (Section::Blocked, KEY_VALUE + self.recency(call.message))
+        } else if call.is_unknown(sources) {
+            (Section::Critical, 0.0)
+        } else if !call.is_answered {
+            (Section::InProgress, 5.0)
+        } else if call.went_wrong(sources) {
+            (Section::Critical, 3.5)
+        } else if call.message >= recent {
+            (Section::Done, 5.0)
+        } else if call.is_test(sources) {
+            (Section::Done, 4.0)
+        } else {
+            (Section::Done, 0.0)
+        }
+    }
+
     /// Returns the line for the facts of a source: that of its call, or a new one.
     fn line_of(&mut self, source: usize, of_call: &[usize]) -> usize {
         let source = &self.span.sources[source];
@@ -398,149 +408,6 @@ impl Outline<'_, '_> {
             Origin::Assistant => title(&source.text),
         };
         self.add(Section::Critical, source.message, 0.0, head)
-    }
-
-    /// Adds the lines of the earlier summary. An item moves to another section only if the span
-    /// shows that it was done. If the span repeats an item, it is taken from the span. What the
-    /// summary knows about a file is appended to the new line of that file.
-    fn carry(&mut self, carried: Vec<(Section, String)>) {
-        let span = self.span;
-        let plan = last_plan(span).map(|(_, todos)| todos);
-        let is_planned = plan.is_some();
-        let passed: Vec<(usize, String)> = passed_tests(span).collect();
-        // Whether tests passed since that a line reports as failed.
-        let was_tested = |line: &str| {
-            let command = outcome(line).map(|_| subject(line));
-            let is_of = |command: &str| passed.iter().any(|(_, passed)| covers(passed, command));
-            command.is_some_and(is_of)
-        };
-        let mut evidence = None;
-        let mut plan = Some(plan.unwrap_or_default());
-        // If a summary holds several requests, only the last one is the latest.
-        let last_request = carried
-            .iter()
-            .rposition(|(_, text)| last_said(text).is_some());
-        let last_list = start_of_last_list(&carried);
-        let mut has_goal = false;
-        let mut said: HashMap<String, Option<usize>> = HashMap::new();
-        let mut by_subject: HashMap<String, usize> = HashMap::new();
-        if !carried.is_empty() {
-            for (at, line) in self.lines.iter().enumerate() {
-                said.insert(line.head.clone(), Some(at));
-                // A command whose outcome is unknown says nothing newer.
-                if line.section != Section::Critical || line.value > 0.0 {
-                    by_subject.insert(subject(&line.head).to_owned(), at);
-                }
-            }
-        }
-        for (order, (mut section, text)) in carried.into_iter().enumerate() {
-            let mut text = mask_secrets(&text).into_owned();
-            let item = listed(&text).map(str::to_owned);
-            let is_of_list = item.is_some() || is_left(&text);
-            if is_of_list && (is_planned || Some(order) < last_list) {
-                // A later to-do list replaces an earlier one.
-                continue;
-            }
-            if let Some(words) = last_said(&text).map(str::to_owned) {
-                if last_request == Some(order) && !self.went_on() {
-                    text = self.language.last_said(&words);
-                } else {
-                    text = self.language.said(&words);
-                    section = Section::Requests;
-                }
-            } else if is_said(&text) {
-                match section {
-                    // Only the first of several summaries knows what the conversation began with.
-                    Section::Goal if !has_goal => has_goal = true,
-                    Section::Goal | Section::Done | Section::InProgress => {
-                        section = Section::Requests;
-                    }
-                    _ => {}
-                }
-            } else if !is_left(&text)
-                && matches!(
-                    section,
-                    Section::InProgress | Section::Blocked | Section::NextSteps
-                )
-            {
-                // Evidence is expensive to collect, and many summaries have no open item.
-                let evidence = evidence
-                    .get_or_insert_with(|| Evidence::of(span, plan.take().unwrap_or_default()));
-                match evidence.of_item(section, item.as_deref().unwrap_or(&text)) {
-                    Shown::Superseded => continue,
-                    // A run that failed did not succeed because a later one did.
-                    Shown::Done if section == Section::Blocked && outcome(&text).is_some() => {
-                        section = Section::Critical;
-                    }
-                    Shown::Done => {
-                        section = Section::Done;
-                        text = item.unwrap_or(text);
-                    }
-                    Shown::Nothing if section == Section::InProgress && is_record(&text) => {
-                        section = Section::Done;
-                    }
-                    Shown::Nothing if section == Section::Blocked && was_tested(&text) => {
-                        section = Section::Critical;
-                    }
-                    Shown::Nothing => {}
-                }
-            }
-            let value = match section {
-                Section::Goal => 11.0,
-                // The rules among these words have a section of their own.
-                Section::Constraints if is_said(&text) => 7.0,
-                Section::Constraints => 10.0,
-                Section::InProgress => 8.5,
-                Section::NextSteps => 8.0,
-                Section::Blocked => 7.5,
-                Section::Requests => 5.5,
-                Section::Decisions => 5.0,
-                Section::Files => 4.5,
-                Section::Done | Section::Critical => 4.0,
-            };
-            // If the span has the same line already, carrying it would repeat it.
-            if let Some(again) = said.insert(text.clone(), None) {
-                if let Some(line) = again.filter(|_| section == Section::Goal) {
-                    self.lines[line].section = section;
-                    self.lines[line].value = value;
-                }
-                continue;
-            }
-            let again = Some(subject(&text))
-                .filter(|subject| !subject.is_empty())
-                .and_then(|subject| by_subject.get(subject));
-            match again.map(|at| &mut self.lines[*at]) {
-                Some(line) if section == Section::Files => {
-                    let earlier = self.language.earlier();
-                    let known = text.split_once(": ").map_or("", |(_, known)| known);
-                    // The phrase may be in the text already if this file was carried before, and
-                    // must not pile up.
-                    let known = known.replace(earlier, "; ");
-                    if !known.is_empty() {
-                        line.head.push_str(earlier);
-                        line.head.push_str(&clip(&known, 400));
-                    }
-                    line.value = line.value.max(value);
-                }
-                // The newer result of the same command replaces the older one.
-                Some(line) if !section_is_quotes(section) => line.value = line.value.max(value),
-                _ => self.lines.push(Line {
-                    section,
-                    order,
-                    head_chars: 0,
-                    head: clip(&text, CARRIED_CHARS).into_owned(),
-                    value,
-                    facts: Vec::new(),
-                    is_carried: true,
-                }),
-            }
-        }
-    }
-
-    /// Whether a user said something in the span, so that the earlier request is no longer the
-    /// latest.
-    fn went_on(&self) -> bool {
-        self.span.user_sources().next().is_some()
     }
 }
 
@@ -556,34 +423,10 @@ fn passed_tests(span: &Span<'_>) -> impl Iterator<Item = (usize, String)> {
     tests.filter_map(|(at, call)| Some((at, call.command(&span.sources)?)))
 }
 
-/// Returns where the last summary that has a to-do list begins among the lines of several. Their
-/// sections have an order, in which the items that are left are the last of the list, so a summary
-/// begins where this order starts again.
-fn start_of_last_list(carried: &[(Section, String)]) -> Option<usize> {
-    let is_of_list = |(_, text): &(Section, String)| is_left(text) || listed(text).is_some();
-    let last = carried.iter().rposition(is_of_list)?;
-    let starts = |at: &usize| {
-        let (section, before) = &carried[at - 1];
-        *section > carried[*at].0 || is_left(before)
-    };
-    Some((1..=last).rev().find(starts).unwrap_or(0))
-}
-
 /// Returns the outcome if a line of a digest records a command: `` `make` → ok ``.
 fn outcome(line: &str) -> Option<&str> {
     let (_, outcome) = line.strip_prefix('`')?.split_once("` → ")?;
     Some(outcome)
-}
-
-/// Whether a line of a digest records a command that did not fail.
-fn is_record(line: &str) -> bool {
-    outcome(line).is_some_and(|outcome| {
-        let outcome = outcome.to_lowercase();
-        let open = [
-            "fail", "error", "fix", "todo", "wip", "still", "失败", "错误", "报错", "待", "正在",
-        ];
-        outcome.contains(" 0 failed") || !open.iter().any(|word| outcome.contains(word))
-    })
 }
 
 /// Returns the first sentence of a text that says more than "Good!", or its first line if there is
@@ -595,15 +438,6 @@ fn title(text: &str) -> String {
         .find(|line| chars(line) > 20);
     let first = first.unwrap_or_else(|| clean_line(text.trim().lines().next().unwrap_or_default()));
     clip(&first, 60).trim_end_matches([':', '.']).to_owned()
-}
-
-/// Whether equal subjects in this section may still be different statements, because its lines are
-/// quotes.
-fn section_is_quotes(section: Section) -> bool {
-    matches!(
-        section,
-        Section::Goal | Section::Constraints | Section::Decisions
-    )
 }
 
 /// Returns what a line is about: its command, or the path that it begins with. Empty for other

@@ -495,7 +495,7 @@ impl Engine {
             trigger: budgets.trigger(&window),
             goal: budgets.goal(&window),
             budgets,
-            may_shorten_user: window.usable_tokens(),
+            may_shorten_user: budgets.usable,
             staging: &self.staging,
             views: request.messages,
             fixed: window.fixed_tokens,

@@ -164,7 +164,7 @@ impl Settings {
     /// Derives the token budgets for one window. The budgets for summaries and for the fresh tail
     /// are shares of the soft threshold, less the system prompt and the tools.
     pub(crate) fn budgets(&self, window: &WindowState) -> Budgets {
-        let usable = window.usable_tokens();
+        let usable = window.room_for_prompt().unwrap_or_default();
         let share = |tokens: u64, ratio: f64| (tokens as f64 * ratio) as u64;
         let soft = share(window.context_length, self.soft_threshold);
         // The user's threshold for the model is where compactions begin. The hard one follows if it

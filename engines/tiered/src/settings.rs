@@ -88,12 +88,9 @@ impl Thresholds {
     /// Computes the tiers for this window. If its usable part is smaller than the pre-rot
     /// threshold, that size is used instead.
     pub(crate) fn tiers(&self, window: &WindowState) -> Tiers {
-        let most = match window.usable_tokens() {
-            // The window is unknown or reserved for the answer entirely, so the setting is all
-            // there is.
-            0 => self.pre_rot_threshold,
-            usable => self.pre_rot_threshold.min(usable),
-        };
+        // If the window is not known, the setting is all there is.
+        let room = window.room_for_prompt().unwrap_or(u64::MAX);
+        let most = self.pre_rot_threshold.min(room);
         let share = |share: f64| (most as f64 * share).round() as u64;
         let tiers = Tiers {
             compaction: share(self.compaction_trigger),
@@ -108,7 +105,7 @@ impl Thresholds {
                 let summary = (tokens as f64 * ratio).round() as u64;
                 Tiers {
                     compaction: tokens,
-                    summary: summary.min(window.usable_tokens()).max(tokens),
+                    summary: summary.min(room).max(tokens),
                 }
             }
         }

@@ -386,12 +386,13 @@ impl TwoLayer {
         let estimated = self.tokens_of(read);
         let mut target = self.settings.threshold(&order.window);
         let counted: u64 = read.outline.messages.iter().map(MessageView::tokens).sum();
-        if order.window.context_length > 0 && counted > 0 {
+        if let Some(room) = order.window.room_for_prompt()
+            && counted > 0
+        {
             // Convert the room of the window to estimated tokens, because the target is estimated
             // too.
-            let usable = order.window.usable_tokens();
-            let usable = usable.saturating_sub(order.window.fixed_tokens);
-            target = target.min((usable as f64 * estimated as f64 / counted as f64) as u64);
+            let room = room.saturating_sub(order.window.fixed_tokens);
+            target = target.min((room as f64 * estimated as f64 / counted as f64) as u64);
         }
         let goal = roomy(target);
         // A forced order comes below the threshold too, so the shares apply to what is there.
@@ -510,7 +511,7 @@ fn is_floor_too_high(read: &Read<'_, '_>, split: &Split, window: &WindowState) -
     let all: u64 = messages.map(MessageView::tokens).sum();
     let covered = split.summaries.iter().flatten();
     let covered: u64 = covered.map(|at| read.outline.messages[*at].tokens()).sum();
-    window.context_length > 0 && window.fixed_tokens + all - covered > window.usable_tokens()
+    !window.has_room_for(window.fixed_tokens + all - covered)
 }
 
 fn fits(window: &WindowState) -> bool {

@@ -28,12 +28,12 @@ pub(crate) fn notice<'f>(
 ) -> String {
     let mut text = format!("{NOTICE_MARK}] {} tokens used", grouped(tokens));
     // Writing to a string cannot fail.
-    let _ = match window.usable_tokens() {
-        0 => writeln!(text, "; how many are available is not known."),
-        usable => writeln!(
+    let _ = match window.room_for_prompt() {
+        None => writeln!(text, "; how many are available is not known."),
+        Some(room) => writeln!(
             text,
             ", {} available.",
-            grouped(usable.saturating_sub(tokens))
+            grouped(room.saturating_sub(tokens))
         ),
     };
     let named: Vec<String> = files

@@ -62,10 +62,10 @@ impl Settings {
     /// Computes the limits for this window. If the context length is unknown, the settings are used
     /// as they are and nothing is compacted.
     pub(crate) fn limits(&self, window: &WindowState) -> Limits {
-        let usable = window.usable_tokens();
-        let file = match usable {
-            0 => self.file_tokens,
-            usable => self.file_tokens.min((usable / FILE_SHARE).max(1)),
+        let room = window.room_for_prompt();
+        let file = match room {
+            None => self.file_tokens,
+            Some(room) => self.file_tokens.min((room / FILE_SHARE).max(1)),
         };
         let share = (window.context_length as f64 * self.threshold) as u64;
         let share = window.threshold_tokens.unwrap_or(share);
@@ -73,12 +73,7 @@ impl Settings {
             file,
             preview: self.preview_tokens.min(file / PREVIEW_SHARE),
             answer: (file / ANSWER_SHARE).max(1),
-            threshold: (window.context_length > 0).then(|| match usable {
-                // A reserved answer as large as the window is a wrong setting, and must not lead to
-                // a compaction on every turn.
-                0 => share,
-                usable => share.min(usable),
-            }),
+            threshold: room.map(|room| share.min(room)),
         }
     }
 }

@@ -11,6 +11,7 @@
 //! messages of one role become adjacent because others were removed, it inserts a message that
 //! says so.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use contexture_engine_api::{MessageKind, ShortArguments};
@@ -81,6 +82,16 @@ pub enum PlanEntry<'a> {
     },
 }
 
+/// A wire message of the new window whose summaries have no place yet.
+enum Unplaced<'a> {
+    Kept(KeptMessage<'a>),
+    Summary {
+        text: String,
+        /// See [`PlanEntry::Summary`].
+        in_system_role: bool,
+    },
+}
+
 /// A wire message of the new window: one of the conversation's, or a summary with its final
 /// role.
 pub(super) enum PlannedMessage<'a> {
@@ -103,13 +114,8 @@ pub(super) struct KeptMessage<'a> {
 impl KeptMessage<'_> {
     /// Keeps these messages unchanged. All of them must belong to the same wire message.
     pub(super) fn of(messages: &[usize]) -> Self {
-        let part = |index: &usize| KeptPart {
-            index: *index,
-            text: None,
-            arguments: &[],
-        };
         Self {
-            parts: messages.iter().map(part).collect(),
+            parts: messages.iter().copied().map(KeptPart::whole).collect(),
             ..Self::default()
         }
     }
@@ -124,6 +130,15 @@ pub(super) struct KeptPart<'a> {
 }
 
 impl KeptPart<'_> {
+    /// Keeps the message with this index unchanged.
+    fn whole(index: usize) -> Self {
+        Self {
+            index,
+            text: None,
+            arguments: &[],
+        }
+    }
+
     pub(super) fn is_unchanged(&self) -> bool {
         self.text.is_none() && self.arguments.is_empty()
     }
@@ -148,98 +163,12 @@ pub(super) fn planned_messages<'a>(
     place: &dyn Fn(usize) -> usize,
 ) -> Result<Vec<PlannedMessage<'a>>, FormatError> {
     let messages = conversation.messages();
-    let message = |index: usize| {
-        messages.get(index).ok_or_else(|| {
-            FormatError::Window(format!(
-                "it names message {index}, but there are {}",
-                messages.len()
-            ))
-        })
-    };
-    let mut planned: Vec<PlannedMessage<'a>> = Vec::with_capacity(plan.entries.len());
-    for entry in &plan.entries {
-        let part = match *entry {
-            PlanEntry::Message(index) => KeptPart {
-                index,
-                text: None,
-                arguments: &[],
-            },
-            PlanEntry::Replaced {
-                index,
-                text,
-                arguments,
-            } => KeptPart {
-                index,
-                text,
-                arguments,
-            },
-            PlanEntry::Summary {
-                text,
-                in_system_role,
-            } => {
-                planned.push(PlannedMessage::Summary {
-                    role: if in_system_role { "system" } else { "" },
-                    text: sealed_summary(text),
-                });
-                continue;
-            }
-            PlanEntry::Stub { .. } => continue,
-        };
-        let message = message(part.index)?;
-        let items = &message.items;
-        match planned.last_mut() {
-            Some(PlannedMessage::Kept(kept))
-                if kept.parts.last().is_some_and(|last| {
-                    last.index < part.index
-                        && messages.get(last.index).is_some_and(|before| {
-                            before.items == *items && !would_merge(before, message)
-                        })
-                }) =>
-            {
-                kept.parts.push(part);
-            }
-            _ => planned.push(PlannedMessage::Kept(KeptMessage {
-                parts: vec![part],
-                ..KeptMessage::default()
-            })),
-        }
-    }
+    let mut planned = group_entries(messages, &plan.entries)?;
     // Must come before the roles are assigned, because it creates more summaries.
     for out in &mut planned {
         free_summary(messages, out);
     }
-    for entry in &plan.entries {
-        // The entry of a stub may precede that of its message, so stubs need a pass of their
-        // own.
-        let PlanEntry::Stub {
-            message: index,
-            call,
-            text,
-        } = *entry
-        else {
-            continue;
-        };
-        if message(index)?.calls.get(call).is_none() {
-            return Err(FormatError::Window(format!(
-                "it answers call {call} of message {index}, which has {} calls",
-                message(index)?.calls.len()
-            )));
-        }
-        let owner = planned.iter_mut().find_map(|out| match out {
-            PlannedMessage::Kept(kept) if kept.parts.iter().any(|part| part.index == index) => {
-                Some(kept)
-            }
-            _ => None,
-        });
-        match owner {
-            Some(kept) => kept.stubs.push((call, text)),
-            None => {
-                return Err(FormatError::Window(format!(
-                    "it answers a call of message {index}, which it does not hold"
-                )));
-            }
-        }
-    }
+    add_stubs(messages, &plan.entries, &mut planned)?;
     let wire = FormatPair {
         source: conversation.format(),
         target,
@@ -253,6 +182,104 @@ pub(super) fn planned_messages<'a>(
         open_with_user(conversation, &mut planned, place);
     }
     Ok(planned)
+}
+
+/// Returns the message that an entry names.
+fn message_at(messages: &[Message], index: usize) -> Result<&Message, FormatError> {
+    messages.get(index).ok_or_else(|| {
+        FormatError::Window(format!(
+            "it names message {index}, but there are {}",
+            messages.len()
+        ))
+    })
+}
+
+/// Groups the messages of a plan to wire messages, in order, with the summaries between them.
+fn group_entries<'a>(
+    messages: &[Message],
+    entries: &[PlanEntry<'a>],
+) -> Result<Vec<Unplaced<'a>>, FormatError> {
+    let mut grouped: Vec<Unplaced<'a>> = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let part = match *entry {
+            PlanEntry::Message(index) => KeptPart::whole(index),
+            PlanEntry::Replaced {
+                index,
+                text,
+                arguments,
+            } => KeptPart {
+                index,
+                text,
+                arguments,
+            },
+            PlanEntry::Summary {
+                text,
+                in_system_role,
+            } => {
+                grouped.push(Unplaced::Summary {
+                    text: sealed_summary(text),
+                    in_system_role,
+                });
+                continue;
+            }
+            PlanEntry::Stub { .. } => continue,
+        };
+        let message = message_at(messages, part.index)?;
+        let shares_wire = |last: &KeptPart<'_>| {
+            last.index < part.index
+                && messages.get(last.index).is_some_and(|before| {
+                    before.items == message.items && !would_merge(before, message)
+                })
+        };
+        match grouped.last_mut() {
+            Some(Unplaced::Kept(kept)) if kept.parts.last().is_some_and(shares_wire) => {
+                kept.parts.push(part);
+            }
+            _ => grouped.push(Unplaced::Kept(KeptMessage {
+                parts: vec![part],
+                ..KeptMessage::default()
+            })),
+        }
+    }
+    Ok(grouped)
+}
+
+/// Adds the answers of a plan to the messages with their calls. The entry of an answer may precede
+/// that of its message.
+fn add_stubs<'a>(
+    messages: &[Message],
+    entries: &[PlanEntry<'a>],
+    grouped: &mut [Unplaced<'a>],
+) -> Result<(), FormatError> {
+    for entry in entries {
+        let PlanEntry::Stub {
+            message: index,
+            call,
+            text,
+        } = *entry
+        else {
+            continue;
+        };
+        let calls = message_at(messages, index)?.calls.len();
+        if call >= calls {
+            return Err(FormatError::Window(format!(
+                "it answers call {call} of message {index}, which has {calls} calls"
+            )));
+        }
+        let owner = grouped.iter_mut().find_map(|out| match out {
+            Unplaced::Kept(kept) if kept.parts.iter().any(|part| part.index == index) => Some(kept),
+            _ => None,
+        });
+        match owner {
+            Some(kept) => kept.stubs.push((call, text)),
+            None => {
+                return Err(FormatError::Window(format!(
+                    "it answers a call of message {index}, which it does not hold"
+                )));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether two messages of one wire message would be read as a single one if nothing were between
@@ -294,8 +321,8 @@ fn open_with_user(
 }
 
 /// Turns an earlier summary into a message of its own if the message that it shared is removed.
-fn free_summary(messages: &[Message], out: &mut PlannedMessage<'_>) {
-    let PlannedMessage::Kept(kept) = out else {
+fn free_summary(messages: &[Message], out: &mut Unplaced<'_>) {
+    let Unplaced::Kept(kept) = out else {
         return;
     };
     let own: Vec<&Message> = kept
@@ -320,125 +347,128 @@ fn free_summary(messages: &[Message], out: &mut PlannedMessage<'_>) {
             .zip(&own)
             .map(|(part, message)| sealed_summary(part.text.unwrap_or(&message.text)))
             .collect();
-        let is_notice = own
-            .iter()
-            .any(|message| message.kind == MessageKind::Notice);
-        *out = PlannedMessage::Summary {
-            role: if is_notice { "system" } else { "" },
+        *out = Unplaced::Summary {
             text: texts.join("\n\n"),
+            in_system_role: (own.iter()).any(|message| message.kind == MessageKind::Notice),
         };
     }
 }
 
-/// Gives each summary its role. If either role would repeat that of a neighbour, the summary
-/// joins a neighbour instead: a summary before it, else the message after it, else the user
-/// message before it.
+/// Gives each summary its place.
 fn place_summaries<'a>(
     messages: &[Message],
-    planned: Vec<PlannedMessage<'a>>,
+    grouped: Vec<Unplaced<'a>>,
     wire: FormatPair,
     own: bool,
 ) -> Vec<PlannedMessage<'a>> {
-    let target = wire.target;
+    let is_of_user = |kept: &KeptMessage<'_>| {
+        let first = kept.parts.first().and_then(|part| messages.get(part.index));
+        first.is_some_and(|message| wire.role(message) == "user")
+    };
     // Providers refuse a request without a message of the user's.
-    let has_user = planned.iter().any(|out| match out {
-        PlannedMessage::Kept(kept) => (kept.parts.first())
-            .and_then(|part| messages.get(part.index))
-            .is_some_and(|message| wire.role(message) == "user"),
-        PlannedMessage::Summary { .. } => false,
+    let has_user = grouped.iter().any(|out| match out {
+        Unplaced::Kept(kept) => is_of_user(kept),
+        Unplaced::Summary { .. } => false,
     });
-    let mut placed: Vec<PlannedMessage<'a>> = Vec::with_capacity(planned.len());
+    let mut placed: Vec<PlannedMessage<'a>> = Vec::with_capacity(grouped.len());
     let mut joining: Vec<String> = Vec::new();
-    let mut rest = planned.into_iter().peekable();
-    let mut ahead: std::collections::VecDeque<PlannedMessage<'a>> =
-        std::collections::VecDeque::new();
+    let mut rest = grouped.into_iter();
+    let mut ahead: VecDeque<Unplaced<'a>> = VecDeque::new();
     while let Some(out) = ahead.pop_front().or_else(|| rest.next()) {
-        let text = match out {
-            PlannedMessage::Kept(mut kept) => {
+        let (text, in_system_role) = match out {
+            Unplaced::Kept(mut kept) => {
                 kept.before.append(&mut joining);
                 placed.push(PlannedMessage::Kept(kept));
                 continue;
             }
-            PlannedMessage::Summary {
-                role: "system",
+            Unplaced::Summary {
                 text,
-            } if !results_are_users(target) && (has_user || unsealed_notice(&text).is_some()) => {
-                placed.push(PlannedMessage::Summary {
-                    role: "system",
-                    text,
-                });
-                continue;
-            }
-            // Anthropic merges this into the user message before it, as a block of its own at
-            // the end.
-            PlannedMessage::Summary { text, .. } if unsealed_notice(&text).is_some() => {
-                placed.push(PlannedMessage::Summary { role: "user", text });
-                continue;
-            }
-            PlannedMessage::Summary { text, .. } => text,
+                in_system_role,
+            } => (text, in_system_role),
         };
-        if target == Format::ClaudeCode {
-            // The agent expects a summary on a line of its own.
-            placed.push(PlannedMessage::Summary { role: "user", text });
-            continue;
-        }
-        // The role of the next message decides, so the search looks past further summaries.
-        while ahead
-            .iter()
-            .all(|out| matches!(out, PlannedMessage::Summary { .. }))
-        {
-            let Some(next) = rest.next() else { break };
-            ahead.push_back(next);
-        }
-        let next = ahead.iter().find_map(|out| match out {
-            PlannedMessage::Kept(kept) => Some(messages.get(kept.parts.first()?.index)?),
-            PlannedMessage::Summary { .. } => None,
-        });
-        let previous_role = placed.last().map(|out| wire.last_role(messages, out));
-        let next_role = next.map(|next| wire.role(next));
-        let next_thinks = next.is_some_and(|next| next.has_thinking);
-        let user = Some("user");
-        let assistant = Some("assistant");
-        // The model's answer follows the last message. If that were an assistant message, the
-        // answer would repeat its role, and Anthropic would even continue the message instead
-        // of answering. Anthropic also requires its system messages to follow a user message
-        // (platform.claude.com, "Mid-conversation system messages").
-        let may_answer =
-            next_role.is_some_and(|role| !results_are_users(target) || role != "system");
-        if previous_role != user && next_role != user {
-            placed.push(PlannedMessage::Summary { role: "user", text });
-        } else if previous_role != assistant
-            && next_role != assistant
-            && (previous_role.is_some() || (own && !results_are_users(target)))
-            && !next_thinks
-            && may_answer
-        {
-            placed.push(PlannedMessage::Summary {
-                role: "assistant",
-                text,
+        let is_notice = unsealed_notice(&text).is_some();
+        let takes_system = !results_are_users(wire.target) && (has_user || is_notice);
+        let place = if in_system_role && takes_system {
+            Placement::Own("system")
+        } else if is_notice || wire.target == Format::ClaudeCode {
+            // Anthropic merges a notice into the user message before it, as a block of its own at
+            // the end. Claude Code expects a summary on a line of its own.
+            Placement::Own("user")
+        } else {
+            // The role of the next message decides, so the search looks past further summaries.
+            while (ahead.iter()).all(|out| matches!(out, Unplaced::Summary { .. })) {
+                let Some(next) = rest.next() else { break };
+                ahead.push_back(next);
+            }
+            let next = ahead.iter().find_map(|out| match out {
+                Unplaced::Kept(kept) => Some(messages.get(kept.parts.first()?.index)?),
+                Unplaced::Summary { .. } => None,
             });
-        } else if let Some(PlannedMessage::Summary { role, text: before }) = placed.last_mut() {
-            if wire.source == target && results_are_users(target) {
-                // The two become blocks of one message, which Anthropic caches separately.
-                let role = *role;
-                placed.push(PlannedMessage::Summary { role, text });
-            } else {
+            placement(messages, placed.last(), next, wire, own)
+        };
+        match (place, placed.last_mut()) {
+            (Placement::Own(role), _) => placed.push(PlannedMessage::Summary { role, text }),
+            (Placement::InPrevious, Some(PlannedMessage::Summary { text: before, .. })) => {
                 *before = format!("{before}\n\n{text}");
             }
-        } else if may_answer && next.is_some_and(takes_a_summary) {
-            joining.push(text);
-        } else {
-            match placed.last_mut() {
-                Some(PlannedMessage::Kept(kept)) if ends_as_user(messages, kept) => {
-                    kept.after.push(text)
-                }
-                // The message before ends with tool results, which are part of a user message
-                // that the summary then joins.
-                _ => placed.push(PlannedMessage::Summary { role: "user", text }),
-            }
+            (Placement::InPrevious, Some(PlannedMessage::Kept(kept))) => kept.after.push(text),
+            (Placement::InPrevious, None) | (Placement::InNext, _) => joining.push(text),
         }
     }
     placed
+}
+
+/// Where a summary goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Placement {
+    /// Into a message of its own in this role.
+    Own(&'static str),
+    /// To the end of the message before it.
+    InPrevious,
+    /// Before the text of the message after it.
+    InNext,
+}
+
+/// Decides where a summary goes between `previous` and `next`. `own` is
+/// [`RenderPlan::own_summaries`]. If either role would repeat that of a neighbour, the summary joins
+/// a neighbour instead: a summary before it, else the message after it, else the user message before
+/// it.
+fn placement(
+    messages: &[Message],
+    previous: Option<&PlannedMessage<'_>>,
+    next: Option<&Message>,
+    wire: FormatPair,
+    own: bool,
+) -> Placement {
+    let are_users = results_are_users(wire.target);
+    let previous_role = previous.map(|out| wire.last_role(messages, out));
+    let next_role = next.map(|next| wire.role(next));
+    let is_beside = |role| previous_role == Some(role) || next_role == Some(role);
+    if !is_beside("user") {
+        return Placement::Own("user");
+    }
+    // The model's answer follows the last message. If that were an assistant message, the answer
+    // would repeat its role, and Anthropic would even continue the message instead of answering.
+    // Anthropic also requires its system messages to follow a user message
+    // (platform.claude.com, "Mid-conversation system messages").
+    let may_answer = next_role.is_some_and(|role| !are_users || role != "system");
+    let may_begin = previous.is_some() || own && !are_users;
+    let next_thinks = next.is_some_and(|next| next.has_thinking);
+    if !is_beside("assistant") && may_begin && may_answer && !next_thinks {
+        return Placement::Own("assistant");
+    }
+    match previous {
+        // The two become blocks of one message, which Anthropic caches separately.
+        Some(&PlannedMessage::Summary { role, .. }) if wire.source == wire.target && are_users => {
+            Placement::Own(role)
+        }
+        Some(PlannedMessage::Summary { .. }) => Placement::InPrevious,
+        _ if may_answer && next.is_some_and(takes_a_summary) => Placement::InNext,
+        Some(PlannedMessage::Kept(kept)) if ends_as_user(messages, kept) => Placement::InPrevious,
+        // The message before ends with tool results, which are part of a user message that the
+        // summary then joins.
+        _ => Placement::Own("user"),
+    }
 }
 
 /// Prevents new pairs of neighbours with the same role. Many clients join such messages into
@@ -590,3 +620,6 @@ impl FormatPair {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -579,9 +579,8 @@ fn read_lines(
                 let what = format!("{left} of its lines are not events with a `message`");
                 builder.warnings.push(what);
             }
-            let start = values.first().map_or(0, |line| line.start);
-            let end = values.last().map_or(0, |line| line.end);
-            vec![builder.finish(Container::Lines(whole.unwrap_or(start..end)))?]
+            let lines = whole.unwrap_or_else(|| span_of(&values));
+            vec![builder.finish(Container::Lines(lines))?]
         }
         LineKind::Message => {
             // Among the formats with one message per line, only Responses has items without a
@@ -596,9 +595,7 @@ fn read_lines(
             let mut builder = Builder::new(document, format);
             builder.warnings = warnings;
             builder.items = values.iter().cloned().map(ItemSpan::bare).collect();
-            let start = values.first().map_or(0, |line| line.start);
-            let end = values.last().map_or(0, |line| line.end);
-            vec![builder.finish(Container::Lines(start..end))?]
+            vec![builder.finish(Container::Lines(span_of(&values)))?]
         }
         LineKind::ClaudeCode => {
             let log = logs::claude_code(&raws);
@@ -615,15 +612,21 @@ fn read_lines(
     Ok(conversations)
 }
 
+/// The part of the document from the first of these values to the last.
+fn span_of(values: &[Range<usize>]) -> Range<usize> {
+    let start = values.first().map_or(0, |line| line.start);
+    let end = values.last().map_or(0, |line| line.end);
+    start..end
+}
+
 /// Builds the conversation of a session log, and reports the lines whose message could not be
 /// read as warnings and as damage.
 fn read_log(
     document: &Arc<str>,
     format: Format,
-    log: Log<'_>,
+    mut log: Log<'_>,
     mut warnings: Vec<String>,
 ) -> Result<Conversation, FormatError> {
-    let mut log = log;
     warnings.append(&mut log.warnings);
     let mut unreadable = log.take_unreadable();
     // The newlines are counted in one pass, which needs the lines in the order of the document.
@@ -667,13 +670,13 @@ impl LineKind {
 /// Detects what a line holds, from members that only one kind has. `None` if nothing fits.
 fn line_kind(line: Raw<'_>) -> Option<LineKind> {
     let has = |key| line.get(key).is_some();
-    let kind = line.get("type").is_some_and(Raw::is_string);
+    let has_type = line.get("type").is_some_and(Raw::is_string);
     let bodies = ["messages", "input", "contents"];
     if (bodies.iter()).any(|key| line.get(key).is_some_and(Raw::is_array)) {
         Some(LineKind::Body)
-    } else if (kind && has("payload")) || logs::is_bare_line(line) {
+    } else if (has_type && has("payload")) || logs::is_bare_line(line) {
         Some(LineKind::Codex)
-    } else if kind
+    } else if has_type
         && ["uuid", "sessionId", "messageId", "leafUuid"]
             .into_iter()
             .any(has)
@@ -681,7 +684,7 @@ fn line_kind(line: Raw<'_>) -> Option<LineKind> {
         Some(LineKind::ClaudeCode)
     } else if line.get("role").is_some_and(Raw::is_string) {
         Some(LineKind::Message)
-    } else if !kind && event(line).is_some() {
+    } else if !has_type && event(line).is_some() {
         Some(LineKind::Event)
     } else {
         None

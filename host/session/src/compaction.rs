@@ -20,7 +20,8 @@ use super::window::Window;
 const OFF: &str = "nothing is compacted by itself";
 
 /// The note of a compaction that the model asked for.
-const WISHED: &str = "the model asked for it, and the prompt cache did not hold the conversation";
+const REQUESTED: &str =
+    "the model asked for it, and the prompt cache did not hold the conversation";
 
 /// How many further compactions a turn tries if the first one left a prompt that is still too
 /// large.
@@ -37,8 +38,8 @@ impl Session {
         keep_from: Option<MessageId>,
     ) -> Result<Option<CompactionReport>, SessionError> {
         let ask = self.compactor.ask(options, keep_from);
-        let wished = match options.compact {
-            Compact::Auto => self.compact_if_wished(&ask)?,
+        let requested = match options.compact {
+            Compact::Auto => self.compact_if_requested(&ask)?,
             Compact::Force | Compact::Never => None,
         };
         let is_settled = self.settled && !is_rewritten;
@@ -47,11 +48,11 @@ impl Session {
         let is_as_small_as_it_gets =
             is_settled && !self.current.new_since_compaction && !self.current.fits();
         let compaction = match options.compact {
-            _ if wished.is_some() => wished,
+            _ if requested.is_some() => requested,
             Compact::Never => None,
             Compact::Auto if self.compactor.automatic().is_err() => self.does_not_fit(),
             Compact::Auto if is_settled && self.current.fits_roughly() => None,
-            Compact::Auto if is_as_small_as_it_gets => Some(self.still_too_large()),
+            Compact::Auto if is_as_small_as_it_gets => self.still_too_large(),
             Compact::Auto => {
                 let tried = self.compact_if_due(decision, &ask)?;
                 tried
@@ -73,12 +74,15 @@ impl Session {
     /// Makes the compaction that the model asked for, if the provider's cache is not known to hold the
     /// conversation, so that it costs nothing to change it. Returns `None` if none was made.
     /// `ask` is what the turn wants of a compaction otherwise.
-    fn compact_if_wished(&mut self, ask: &Ask) -> Result<Option<CompactionReport>, SessionError> {
+    fn compact_if_requested(
+        &mut self,
+        ask: &Ask,
+    ) -> Result<Option<CompactionReport>, SessionError> {
         let is_warm = self.current.rough_state().cache_is_warm() == Some(true);
         if is_warm || self.compactor.automatic().is_err() {
             return Ok(None);
         }
-        let Some(keep) = self.wish() else {
+        let Some(keep) = self.requested_focus() else {
             return Ok(None);
         };
         let ask = Ask {
@@ -86,15 +90,15 @@ impl Session {
             ..ask.clone().or_focus(keep)
         };
         let mut report = self.compact(&ask, Way::Compress)?;
-        report.notes.push(WISHED.to_owned());
+        report.notes.push(REQUESTED.to_owned());
         Ok(Some(report).filter(CompactionReport::is_made))
     }
 
     /// What the model wants of a summary, if it asked for a compaction.
-    fn wish(&self) -> Option<String> {
+    fn requested_focus(&self) -> Option<String> {
         match self.link.host_tools() {
             [] => None,
-            _ => self.current.held.read().wish,
+            _ => self.current.held.read().requested,
         }
     }
 
@@ -151,7 +155,9 @@ impl Session {
         if !due {
             return Ok(None);
         }
-        let ask = &ask.clone().or_focus(self.wish().unwrap_or_default());
+        let ask = &ask
+            .clone()
+            .or_focus(self.requested_focus().unwrap_or_default());
         let safety_net = self.compactor.hygiene(&self.state());
         let compacted = |report: &Option<CompactionReport>| {
             (report.as_ref()).is_some_and(CompactionReport::is_made)
@@ -177,9 +183,8 @@ impl Session {
             forced.notes.push(format!("session hygiene: {reason}"));
             report = Some(forced);
         }
-        let state = self.state();
         if !compacted(&report)
-            && state.best_prompt_tokens() > state.usable_tokens()
+            && !self.current.fits()
             && let Some(mut pruned) = self.prune(ask)?
         {
             pruned.notes.extend(report.map(|report| report.reason));
@@ -210,7 +215,7 @@ impl Session {
 
     /// Lets the built-in compressor compact what the engine left too large for the window, if
     /// `context.on_failure` is `fallback`. `tried` is what the engine did. After a failure the built-in
-    /// compressor has had its turn already, and a floor that is too high is the engine's last word.
+    /// compressor has had its turn already. After `FloorTooHigh` nothing more can be removed.
     fn made_to_fit(
         &mut self,
         tried: CompactionReport,
@@ -236,15 +241,15 @@ impl Session {
 
     /// The report for a request that comes again although the last compaction made it as small as
     /// possible and it is still too large.
-    fn still_too_large(&self) -> CompactionReport {
-        let state = self.state();
+    fn still_too_large(&self) -> Option<CompactionReport> {
+        let (tokens, room) = self.tokens_and_room()?;
         let reason = format!(
             "the prompt has {} tokens, still above the {} that the window has room for, and nothing has come since it \
              was compacted",
-            grouped(state.best_prompt_tokens()),
-            grouped(state.usable_tokens())
+            grouped(tokens),
+            grouped(room)
         );
-        self.unchanged(OutcomeKind::NothingToDo, reason)
+        Some(self.unchanged(OutcomeKind::NothingToDo, reason))
     }
 
     /// The report for a prompt that does not fit while automatic compaction is off. It tells the
@@ -253,16 +258,23 @@ impl Session {
         if self.current.fits_roughly() {
             return None;
         }
-        let state = self.state();
-        let (tokens, usable) = (state.best_prompt_tokens(), state.usable_tokens());
+        let (tokens, room) = self.tokens_and_room()?;
         let reason = format!(
             "the prompt has {} tokens, and the window has room for {}; {OFF} (`{}`): ask for it (`contexture compress \
              --force`), or choose a model with a larger window",
             grouped(tokens),
-            grouped(usable),
+            grouped(room),
             self.compactor.automatic().err().unwrap_or_default()
         );
-        (tokens > usable).then(|| self.unchanged(OutcomeKind::FloorTooHigh, reason))
+        Some(self.unchanged(OutcomeKind::FloorTooHigh, reason))
+    }
+
+    /// The tokens of a prompt that does not fit, and those that the window has room for. None if
+    /// the prompt fits.
+    fn tokens_and_room(&self) -> Option<(u64, u64)> {
+        let state = self.state();
+        let room = state.room_for_prompt().filter(|_| !state.fits())?;
+        Some((state.best_prompt_tokens(), room))
     }
 
     /// Shortens old tool results without a summary and without a model. Used if a summary was

@@ -369,8 +369,8 @@ impl Compactor {
             .inserted(new.filter(|id| id.0 >= before.next_id()).collect())
             .entries(proposal.entries);
         let state = current.state();
-        let usable = state.usable_tokens();
         let tokens_after = current.counted_tokens();
+        let exceeded = (state.room_for_prompt()).filter(|room| tokens_after > *room);
         let told = engine.call("committed", Deadline::Extended, move |engine| {
             engine.committed(&committed);
             Ok(engine.should_compress(&state))
@@ -389,19 +389,19 @@ impl Compactor {
             grouped(tokens_before),
             grouped(tokens_after)
         );
-        match told {
-            _ if usable > 0 && tokens_after > usable => {
+        match (exceeded, told) {
+            (Some(room), _) => {
                 reason = format!(
                     "{reason}, still above the {} that the window has room for",
-                    grouped(usable)
+                    grouped(room)
                 );
             }
-            Ok(Decision::Yes(still)) => {
+            (None, Ok(Decision::Yes(still))) => {
                 let still = limited(&still);
                 reason = format!("{reason}, still above the engine's own trigger: {still}");
             }
-            Ok(_) => {}
-            Err(error) => notes.push(error.to_string()),
+            (None, Ok(_)) => {}
+            (None, Err(error)) => notes.push(error.to_string()),
         }
         CompactionReport {
             messages_before,
@@ -432,8 +432,8 @@ fn limited(text: &str) -> String {
 /// not set or not in the window.
 fn compacted_upto(window: &Window, ask: &Ask) -> usize {
     let entries = window.entries();
-    let lent = |first| entries.iter().position(|entry| entry.id() == first);
-    ask.keep_from.and_then(lent).unwrap_or(entries.len())
+    let position = |id| entries.iter().position(|entry| entry.id() == id);
+    ask.keep_from.and_then(position).unwrap_or(entries.len())
 }
 
 /// Tells an engine that its proposal was not applied, and why. This only informs the engine, so a

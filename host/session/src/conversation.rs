@@ -56,7 +56,7 @@ pub(crate) struct ConversationState {
     pub(crate) takes_note: bool,
     /// The artifacts that engines staged, which are saved together with the messages.
     pub(crate) transcript: Arc<EngineTranscript>,
-    /// The pins and the wish for a compaction that are not in the text.
+    /// The pins and the request for a compaction that are not in the text.
     pub(crate) held: HeldState,
     warnings: Warnings,
 }
@@ -278,12 +278,12 @@ impl ConversationState {
     /// Whether the upper bound of the prompt fits the window. If this is false, the prompt may
     /// still fit.
     pub(crate) fn fits_roughly(&self) -> bool {
-        fits(&self.rough_state())
+        self.rough_state().fits()
     }
 
     /// Whether the prompt fits the window. Tokenises only if the upper bound does not fit.
     pub(crate) fn fits(&self) -> bool {
-        self.fits_roughly() || fits(&self.state())
+        self.fits_roughly() || self.state().fits()
     }
 
     /// The state of the window with `tokens` as the host's count of the whole prompt. `estimated`
@@ -315,9 +315,4 @@ impl ConversationState {
             + self.tool_tokens
             + note.map_or(0, |note| self.counter.count_text(note))
     }
-}
-
-/// Whether a prompt of this state fits the window.
-fn fits(state: &WindowState) -> bool {
-    state.best_prompt_tokens() <= state.usable_tokens()
 }

@@ -1,5 +1,5 @@
 //! What a session holds beside its messages: pins that were made or ended outside the text, and the
-//! model's wish for a compaction.
+//! model's request for a compaction.
 //!
 //! It is stored with the session in the record, so it survives a restart and a change of the engine,
 //! and a session that is opened beside another one can add to it. It is therefore read when it is
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 /// The name under which it is stored with the session.
 const HELD: &str = "held";
 
-/// Where a session holds its pins and the wish for a compaction.
+/// Where a session holds its pins and the request for a compaction.
 #[derive(Debug, Default)]
 pub(crate) struct HeldState {
     session: String,
@@ -34,7 +34,8 @@ pub(crate) struct Held {
     pub(crate) pins: Vec<HeldPin>,
     /// What the next summary should keep in more detail, if the model asked for a compaction. Empty
     /// if it asked for nothing in particular.
-    pub(crate) wish: Option<String>,
+    #[serde(rename = "wish")]
+    pub(crate) requested: Option<String>,
 }
 
 impl Held {
@@ -126,11 +127,11 @@ impl HeldState {
     }
 
     /// Drops what a new window of the session has itself: pins that have ended, and after a
-    /// compaction the wish for one.
+    /// compaction the request for one.
     pub(crate) fn committed(&mut self, is_compaction: bool) -> Result<(), RecordError> {
         self.change(|held| {
             held.pins.retain(|pin| pin.by != PinnedBy::Nobody);
-            held.wish.take_if(|_| is_compaction);
+            held.requested.take_if(|_| is_compaction);
         })
     }
 }
@@ -151,7 +152,7 @@ mod tests {
             .change(|held| held.pin("a", PinnedBy::Nobody))
             .unwrap();
         beside
-            .change(|held| held.wish = Some(String::new()))
+            .change(|held| held.requested = Some(String::new()))
             .unwrap();
         let words = |held: &Held| -> Vec<String> {
             held.pins.iter().map(|pin| pin.words.clone()).collect()
@@ -159,7 +160,7 @@ mod tests {
         assert_eq!(words(&own.read()), ["b", "a"]);
         own.committed(false).unwrap();
         assert_eq!(words(&beside.read()), ["b"]);
-        assert!(beside.read().wish.is_some());
+        assert!(beside.read().requested.is_some());
         own.committed(true).unwrap();
         own.said(&["b".to_owned()]).unwrap();
         assert_eq!(beside.read(), Held::default());

@@ -4,7 +4,8 @@
 //! Start with [`History`]. It holds the conversation twice. The `branch` is the conversation as it
 //! stands. The `log` holds every message and revision in the order of arrival, with a chain hash,
 //! and is what an engine is shown. Two wire logs remember what crossed the wire last: what the
-//! client sent, and what the host rendered in its place.
+//! client sent, and what the host rendered in its place. [`Shown`] has the engine's cursor, and
+//! [`Texts`] says which texts the record has.
 //!
 //! Each change also marks in [`Unsaved`] what the record lacks, so that [`History::save`] writes
 //! only that. Text is not kept here: it is in the window, in the request, or in the record. How a
@@ -44,11 +45,7 @@ pub(super) struct History {
     /// same.
     rendered: WireLog,
     pub(super) host_texts: HostTexts,
-    /// The last message that the engine was shown, if any.
-    cursor: Option<MessageId>,
-    /// A cut that the engine was not told of yet, as the last message that stays. The inner `None`
-    /// means that no message stays.
-    pending_cut: Option<Option<MessageId>>,
+    pub(super) shown: Shown,
     /// Messages that were cut off since the session was opened. Background answers about them are
     /// discarded.
     pub(super) cut_off: Ids,
@@ -68,14 +65,124 @@ pub(super) struct History {
     /// no record of what the host wrote. Cleared once the client sends all of them in their own
     /// words.
     recovered: Option<MessageId>,
-    keeps_texts: bool,
-    /// Messages whose text should be stored and is not, because the session ran under an engine
-    /// that needs no transcript. They are stored when the client sends them again.
-    without_text: Ids,
+    pub(super) texts: Texts,
     /// Whether the history was read from the record and the window does not hold its messages yet.
     /// The next request fills the window.
     pub(super) resumed: bool,
     unsaved: Unsaved,
+}
+
+/// What the engine was shown of the conversation.
+#[derive(Debug, Default)]
+pub(super) struct Shown {
+    /// The last message that the engine was shown, if any.
+    cursor: Option<MessageId>,
+    /// A cut that the engine was not told of yet, as the last message that stays. The inner `None`
+    /// means that no message stays.
+    pending_cut: Option<Option<MessageId>>,
+    /// Whether either has changed since the record was last written.
+    is_unsaved: bool,
+}
+
+impl Shown {
+    /// The last message that the engine was shown. None if it was shown nothing.
+    pub(super) fn cursor(&self) -> Option<MessageId> {
+        self.cursor
+    }
+
+    /// A cut that the engine was not told of yet, as the last message that stays. The inner `None`
+    /// means that no message stays.
+    pub(super) fn pending_cut(&self) -> Option<Option<MessageId>> {
+        self.pending_cut
+    }
+
+    /// Moves the cursor after a call that showed the engine the conversation up to `shown` and told
+    /// it of a pending cut.
+    pub(super) fn set_cursor(&mut self, shown: Option<MessageId>) {
+        self.is_unsaved |= self.cursor != shown || self.pending_cut.is_some();
+        (self.cursor, self.pending_cut) = (shown, None);
+    }
+
+    /// Moves the cursor back to `last`, if it is behind it.
+    fn back_to(&mut self, last: Option<MessageId>) {
+        self.is_unsaved |= last < self.cursor;
+        self.cursor = self.cursor.min(last);
+    }
+
+    /// Notes a cut after `last`. The engine may not know of an earlier cut yet. It is told once, of
+    /// the one that reaches further back.
+    fn cut_after(&mut self, last: Option<MessageId>) {
+        let earlier = self.pending_cut;
+        self.pending_cut = Some(earlier.map_or(last, |earlier| earlier.min(last)));
+        self.back_to(last);
+        self.is_unsaved = true;
+    }
+
+    /// Forgets everything, because the engine is another one.
+    fn reset(&mut self) {
+        *self = Self {
+            is_unsaved: true,
+            ..Self::default()
+        };
+    }
+}
+
+/// Which texts of messages are stored, and which are still to be.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    keeps: bool,
+    /// Messages whose text should be stored and is not, because the session ran under an engine
+    /// that needs no transcript. They are stored when the client sends them again.
+    without_text: Ids,
+    /// What the next save stores.
+    unsaved: Vec<NewText>,
+}
+
+impl Texts {
+    /// Whether the text of messages is stored.
+    pub(super) fn are_kept(&self) -> bool {
+        self.keeps
+    }
+
+    /// Messages whose text is to be stored as soon as the client sends it again.
+    pub(super) fn missing(&self) -> &Ids {
+        &self.without_text
+    }
+
+    /// The messages of `sent` whose text a request is read for: the `new` ones and, if texts are
+    /// stored, all that share a wire message with one of them or with one that should have been
+    /// stored before.
+    pub(super) fn needed(&self, new: &Ids, sent: &WireLog) -> Ids {
+        if !self.keeps {
+            return new.clone();
+        }
+        let is_wanted = |id: MessageId| new.contains(&id) || self.without_text.contains(&id);
+        let is_one_wire = |one: &WireEntry, next: &WireEntry| one.wires.start == next.wires.start;
+        (sent.units.chunk_by(is_one_wire))
+            .filter(|wire| wire.iter().any(|unit| is_wanted(unit.origin.id())))
+            .flatten()
+            .map(|unit| unit.origin.id())
+            .collect()
+    }
+
+    /// Marks the text of a message as to be stored. Does nothing if the message was not read from a
+    /// wire message.
+    fn keep(&mut self, entry: &WindowEntry) {
+        let Some((conversation, message, place)) = entry.in_wire() else {
+            return;
+        };
+        self.without_text.remove(&entry.id());
+        let part = (place, entry.id());
+        let first = message - place;
+        match self.unsaved.last_mut() {
+            Some(last) if last.is_wire(conversation, first) => last.parts.push(part),
+            _ => self.unsaved.push(NewText {
+                conversation: Arc::clone(conversation),
+                message: first,
+                parts: vec![part],
+            }),
+        }
+    }
 }
 
 /// What changed since the record was last written. The `_from` fields are the first index that
@@ -89,8 +196,6 @@ struct Unsaved {
     /// Whether the host's texts in the record are void, so that `host_texts` replaces them all.
     forgot: bool,
     in_force: bool,
-    cursor: bool,
-    texts: Vec<NewText>,
     artifacts: Vec<NewArtifact>,
 }
 
@@ -105,7 +210,6 @@ impl Unsaved {
             host_texts: written,
             forgot: true,
             in_force: true,
-            cursor: true,
             ..Self::default()
         }
     }
@@ -120,8 +224,6 @@ impl Default for Unsaved {
             host_texts: Vec::new(),
             forgot: false,
             in_force: false,
-            cursor: false,
-            texts: Vec::new(),
             artifacts: Vec::new(),
         }
     }
@@ -143,8 +245,11 @@ impl History {
             rendered: saved.rendered,
             host_texts: written,
             log: saved.log,
-            cursor: saved.cursor,
-            pending_cut: saved.pending_cut,
+            shown: Shown {
+                cursor: saved.cursor,
+                pending_cut: saved.pending_cut,
+                is_unsaved: false,
+            },
             in_force: saved.compaction,
             pauses: saved.pauses,
             compactions: saved.compactions,
@@ -161,8 +266,7 @@ impl History {
     pub(super) fn set_engine(&mut self, engine: &str) -> Option<String> {
         let stored = (self.stored.as_mut()).filter(|stored| stored.engine != engine)?;
         let before = std::mem::replace(&mut stored.engine, engine.to_owned());
-        (self.cursor, self.pending_cut) = (None, None);
-        self.unsaved.cursor = true;
+        self.shown.reset();
         (!before.is_empty()).then_some(before)
     }
 
@@ -289,12 +393,7 @@ impl History {
                 }
                 self.log.get(stays.checked_sub(1)?).map(|last| last.id)
             });
-        // The engine may not know of an earlier cut yet. It is told once, of the one that reaches
-        // further back.
-        let earlier = self.pending_cut;
-        self.pending_cut = Some(earlier.map_or(last, |earlier| earlier.min(last)));
-        self.cursor = self.cursor.min(last);
-        self.unsaved.cursor = true;
+        self.shown.cut_after(last);
         last
     }
 
@@ -306,64 +405,23 @@ impl History {
     /// Begins to store the text of messages. If `redacts` is set, passwords and keys are masked
     /// before they are stored. Does not change what is stored already.
     pub(super) fn keep_texts(&mut self, redacts: bool) {
-        self.keeps_texts = true;
+        self.texts.keeps = true;
         let Some(stored) = &mut self.stored else {
             return;
         };
         stored.redacts = redacts;
         match stored.without_text() {
-            Ok(ids) => self.without_text = ids.into_iter().collect(),
+            Ok(ids) => self.texts.without_text = ids.into_iter().collect(),
             Err(error) => tracing::warn!("{error}"),
         }
-    }
-
-    /// Whether the text of messages is stored.
-    pub(super) fn keeps_texts(&self) -> bool {
-        self.keeps_texts
-    }
-
-    /// Messages whose text is to be stored as soon as the client sends it again.
-    pub(super) fn without_text(&self) -> &Ids {
-        &self.without_text
-    }
-
-    /// The messages whose text a request is read for: the `new` ones and, if texts are stored, all that
-    /// share a wire message with one of them or with one that should have been stored before.
-    pub(super) fn needed_texts(&self, new: &Ids) -> Ids {
-        if !self.keeps_texts() {
-            return new.clone();
-        }
-        let is_wanted = |id: MessageId| new.contains(&id) || self.without_text.contains(&id);
-        let is_one_wire = |one: &WireEntry, next: &WireEntry| one.wires.start == next.wires.start;
-        (self.sent.units.chunk_by(is_one_wire))
-            .filter(|wire| wire.iter().any(|unit| is_wanted(unit.origin.id())))
-            .flatten()
-            .map(|unit| unit.origin.id())
-            .collect()
     }
 
     /// Marks messages as to be stored in the words of the client. Messages of the same wire message
     /// must follow each other, since a wire message is stored once for all of them. Messages that
     /// were not read from a wire message are skipped.
     pub(super) fn keep<'s>(&mut self, said: impl IntoIterator<Item = &'s WindowEntry>) {
-        if !self.keeps_texts || self.stored.is_none() {
-            return;
-        }
-        for entry in said {
-            let Some((conversation, message, place)) = entry.in_wire() else {
-                continue;
-            };
-            self.without_text.remove(&entry.id());
-            let part = (place, entry.id());
-            let first = message - place;
-            match self.unsaved.texts.last_mut() {
-                Some(last) if last.is_wire(conversation, first) => last.parts.push(part),
-                _ => self.unsaved.texts.push(NewText {
-                    conversation: Arc::clone(conversation),
-                    message: first,
-                    parts: vec![part],
-                }),
-            }
+        if self.texts.keeps && self.stored.is_some() {
+            said.into_iter().for_each(|entry| self.texts.keep(entry));
         }
     }
 
@@ -406,24 +464,6 @@ impl History {
         self.log.last().map(|last| last.id)
     }
 
-    /// The last message that the engine was shown. None if it was shown nothing.
-    pub(super) fn cursor(&self) -> Option<MessageId> {
-        self.cursor
-    }
-
-    /// A cut that the engine was not told of yet, as the last message that stays. The inner `None`
-    /// means that no message stays.
-    pub(super) fn pending_cut(&self) -> Option<Option<MessageId>> {
-        self.pending_cut
-    }
-
-    /// Moves the cursor after a call that showed the engine the conversation up to `shown` and told
-    /// it of a pending cut.
-    pub(super) fn set_cursor(&mut self, shown: Option<MessageId>) {
-        self.unsaved.cursor |= self.cursor != shown || self.pending_cut.is_some();
-        (self.cursor, self.pending_cut) = (shown, None);
-    }
-
     /// The part of the log after the message `last`, or the whole log if `last` is `None`.
     pub(super) fn after(&self, last: Option<MessageId>) -> &[Logged] {
         let from = last.map_or(0, |last| {
@@ -437,11 +477,7 @@ impl History {
     pub(super) fn show_again(&mut self, id: MessageId) {
         let at = self.log.partition_point(|logged| logged.id < id);
         let before = at.checked_sub(1).and_then(|at| self.log.get(at));
-        let before = before.map(|logged| logged.id);
-        if before < self.cursor {
-            self.cursor = before;
-            self.unsaved.cursor = true;
-        }
+        self.shown.back_to(before.map(|logged| logged.id));
     }
 
     /// Records what the client sent. Of the messages that it sent before, the first `kept` stay,
@@ -518,7 +554,7 @@ impl History {
     }
 
     /// Appends a wire message of the client to what was sent to the model.
-    pub(super) fn hand_out_as_sent(&mut self, wire: usize) {
+    pub(super) fn append_sent_wire(&mut self, wire: usize) {
         self.unsaved.rendered_from = self.unsaved.rendered_from.min(self.rendered.raw.len());
         self.sent.copy_wire(wire, &mut self.rendered);
     }
@@ -547,13 +583,36 @@ impl History {
     /// Whether anything has changed since the last [`save`](Self::save) apart from the cursor. That
     /// alone can wait for the next save: if it is lost, the same messages are delivered again.
     pub(super) fn has_more_to_save(&self) -> bool {
-        let unsaved = &self.unsaved;
-        let from = [unsaved.log_from, unsaved.sent_from, unsaved.rendered_from];
-        from != [usize::MAX; 3]
-            || !unsaved.host_texts.is_empty()
-            || unsaved.in_force
-            || !unsaved.texts.is_empty()
-            || !unsaved.artifacts.is_empty()
+        let change = SessionChange {
+            cursor: None,
+            ..self.change(0)
+        };
+        !change.is_empty()
+    }
+
+    /// What has changed since the last [`save`](Self::save).
+    fn change(&self, next_id: u64) -> SessionChange<'_> {
+        let (unsaved, shown) = (&self.unsaved, &self.shown);
+        SessionChange {
+            next_id,
+            pauses: self.pauses,
+            compactions: self.compactions,
+            recovered: self.recovered,
+            format: self.format,
+            usage: &self.usage,
+            log: &self.log,
+            log_from: unsaved.log_from,
+            sent: &self.sent,
+            sent_from: unsaved.sent_from,
+            rendered: &self.rendered,
+            rendered_from: unsaved.rendered_from,
+            texts: &self.texts.unsaved,
+            artifacts: &unsaved.artifacts,
+            forgot: unsaved.forgot,
+            host_texts: &unsaved.host_texts,
+            in_force: unsaved.in_force.then_some(self.in_force.as_ref()),
+            cursor: (shown.is_unsaved).then_some((shown.cursor, shown.pending_cut)),
+        }
     }
 
     /// Whether the session is stored in a file, and not only in memory.
@@ -587,38 +646,22 @@ impl History {
         if self.log.is_empty() && !self.has_more_to_save() {
             return Ok(());
         }
-        let unsaved = std::mem::take(&mut self.unsaved);
-        let Some(stored) = &self.stored else {
-            return Ok(());
+        let saved = match &self.stored {
+            None => Ok(()),
+            Some(stored) => {
+                let change = self.change(next_id);
+                match stored.is_in_file() {
+                    _ if change.is_empty() && stored.is_confirmed() => Ok(()),
+                    true => stored.save(&change, changes),
+                    // The record that the changes are meant for is another one.
+                    false => stored.save(&change, &mut Vec::new()),
+                }
+            }
         };
-        let change = SessionChange {
-            next_id,
-            pauses: self.pauses,
-            compactions: self.compactions,
-            recovered: self.recovered,
-            format: self.format,
-            usage: &self.usage,
-            log: &self.log,
-            log_from: unsaved.log_from,
-            sent: &self.sent,
-            sent_from: unsaved.sent_from,
-            rendered: &self.rendered,
-            rendered_from: unsaved.rendered_from,
-            texts: &unsaved.texts,
-            artifacts: &unsaved.artifacts,
-            forgot: unsaved.forgot,
-            host_texts: &unsaved.host_texts,
-            in_force: unsaved.in_force.then_some(self.in_force.as_ref()),
-            cursor: (unsaved.cursor).then_some((self.cursor, self.pending_cut)),
-        };
-        if change.is_empty() && stored.is_confirmed() {
-            return Ok(());
-        }
-        let saved = match stored.is_in_file() {
-            true => stored.save(&change, changes),
-            // The record that the changes are meant for is another one.
-            false => stored.save(&change, &mut Vec::new()),
-        };
+        // What could not be written is kept by `stored`.
+        self.unsaved = Unsaved::default();
+        self.shown.is_unsaved = false;
+        self.texts.unsaved.clear();
         if saved.as_ref().is_err_and(|error| !error.may_pass()) {
             self.stored = None;
         }
@@ -632,10 +675,14 @@ impl History {
             not_stored: self.not_stored.take(),
             pauses: self.pauses,
             compactions: self.compactions,
-            keeps_texts: self.keeps_texts,
+            texts: Texts {
+                keeps: self.texts.keeps,
+                ..Texts::default()
+            },
             unsaved: Unsaved::everything(Vec::new()),
             ..Self::default()
         };
+        self.shown.reset();
     }
 }
 

@@ -145,11 +145,11 @@ impl Session {
     fn reduce_for_model(&mut self, arguments: &str) -> Result<String, EngineError> {
         let ReduceArguments { keep } = read(arguments)?;
         let keep: String = keep.trim().chars().take(MAX_KEEP_CHARS).collect();
-        let wished = self
+        let noted = self
             .current
             .held
-            .change(|held| held.wish = Some(keep.clone()));
-        wished.map_err(|error| stored(error.into()))?;
+            .change(|held| held.requested = Some(keep.clone()));
+        noted.map_err(|error| stored(error.into()))?;
         Ok("Noted. Earlier messages are summarised when that is cheap.".to_owned())
     }
 }

@@ -7,8 +7,8 @@
 //!
 //! The calls are answered in `host_tool_calls`. A call changes what the session holds
 //! ([`HeldState`](crate::held::HeldState)) and nothing else, so the prompt and the provider's cache
-//! stay as they are. What is held takes effect with the next compaction. A wish for one is granted
-//! once the cache no longer holds the conversation, see `compaction`.
+//! stay as they are. What is held takes effect with the next compaction. A request for one is
+//! granted once the cache no longer holds the conversation, see `compaction`.
 //!
 //! The model cannot name single messages that may go: it sees no ids, and shortening single results
 //! would be a second way to change the window beside the engine's.

@@ -22,6 +22,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use contexture_engine_api::{MessageId, MessageKind};
+use contexture_formats::tokens::TokenCounter;
 use contexture_formats::{Conversation, Format, FormatError};
 
 use contexture_transcript::{Fingerprint, IdMap, Ids, Known, Origin, WireEntry};
@@ -35,7 +36,7 @@ use super::error::SessionError;
 use super::history::History;
 use super::options::{Relation, Unrelated};
 use super::preamble::Preamble;
-use super::request::{BodyBefore, ReadMessage, Request, keep_what_was_said};
+use super::request::{BodyBefore, ReadMessage, Request, split_off_host_words};
 use super::warnings::Warnings;
 use super::window_entry::WindowEntry;
 
@@ -152,10 +153,10 @@ impl Ingest {
         let unmatched = &compared.alignment.unmatched;
         // The client announced with `keep_from` that the next request may come without these
         // messages, so their absence is no cut.
-        let was_lent = !unmatched.is_empty()
+        let may_be_missing = !unmatched.is_empty()
             && compared.alignment.said_again.is_empty()
             && unmatched.iter().all(|id| provisional.contains(id));
-        compared.alignment.cut &= !was_lent;
+        compared.alignment.cut &= !may_be_missing;
         if history.resumed {
             // A history from the record holds only hashes, so the calls must be read from the
             // request.
@@ -176,94 +177,33 @@ impl Ingest {
         mut compared: Compared,
         ingested: Ingested,
     ) -> Result<Ingested, SessionError> {
-        let goes_on = ingested.common == current.history.sent.raw.len();
+        let repeats_last = ingested.common == current.history.sent.raw.len();
+        // If a session begins with a document, its reader knows that the document is complete, so
+        // no warning is needed.
+        let begins = !request.is_sent() && current.history.branch().is_empty();
         let mut origins = Origins {
             next_id: current.window.next_id(),
             log: Vec::new(),
             ingested,
         };
-        origins.of_messages(&mut current.history, &mut compared);
-        let Compared {
-            kept,
-            mut incoming,
-            alignment,
-            aligned,
-            appends,
-        } = compared;
-        let said_again = alignment.said_again.iter().filter_map(|(old, at)| {
-            let new = aligned.get(*at).and_then(|at| incoming.get(*at))?;
-            Some((*old, new.origin?.id()))
-        });
-        let said_again = said_again.collect();
-        let known = alignment.abridged.len();
-        let foreign =
-            origins.of_host_texts(&mut current.history, &mut incoming, &alignment.abridged);
+        let foreign = origins.set(&mut current.history, &mut compared);
         let Origins {
             next_id,
             log,
             mut ingested,
         } = origins;
-        let mut changes = Changes {
-            unmatched: alignment.unmatched.iter().copied().collect(),
-            cut: alignment.cut,
-            after: None,
-            revised: ingested
-                .revised
-                .iter()
-                .map(|(new, old)| (*old, *new))
-                .collect(),
-            said_again,
-            appends,
-            goes_on,
-            settled: Ids::default(),
-            withdrawn: Ids::default(),
-        };
-        // If a session begins with a document, its reader knows that the document is complete, so
-        // no warning is needed.
-        let begins = !request.is_sent() && current.history.branch().is_empty();
         if foreign > 0 && !begins {
-            self.warnings.add(format!(
-                "the request holds {foreign} summaries that this session has no record of. They cover {known} \
-                 messages that it knows; the text of any others is not stored"
-            ));
+            self.warn_of_foreign_summaries(foreign, compared.alignment.abridged.len());
         }
-        let mut units = Vec::with_capacity(incoming.len());
-        let mut entries = IdMap::with_capacity_and_hasher(incoming.len(), Default::default());
-        let new: Ids = ingested.new.iter().copied().collect();
-        for wire in incoming.chunk_by_mut(|one, next| one.wires.start == next.wires.start) {
-            let all = wire.len();
-            if all == 1 {
-                continue;
-            }
-            let is_said = |unit: &&mut Incoming| matches!(unit.origin, Some(Origin::Said(_)));
-            let said = wire.iter_mut().filter(is_said);
-            // The text that an engine is shown and the record stores must not contain the host's
-            // own words.
-            keep_what_was_said(said.filter_map(|unit| unit.read.as_mut()).collect(), all);
-        }
-        for unit in incoming {
-            let Some(origin) = unit.origin else { continue };
-            let kind = origin.kind_of(unit.kind);
-            if let Some(read) = &unit.read {
-                entries.insert(
-                    origin.id(),
-                    WindowEntry::new(origin.id(), kind, read, &current.counter),
-                );
-            }
-            units.push(WireEntry {
-                origin,
-                fingerprint: unit.fingerprint,
-                wires: unit.wires,
-            });
-        }
+        let mut changes = Changes::of(&compared, &ingested, &current.history, repeats_last);
+        let Compared {
+            kept,
+            incoming,
+            alignment,
+            ..
+        } = compared;
+        let (units, mut entries) = units_and_entries(incoming, &current.counter);
         entries.extend(current.originals_of(&ingested.unsent_again, &changes.said_again));
-        changes.settle(&current.history);
-        let sent: Ids = units.iter().map(|unit| unit.origin.id()).collect();
-        let before = current.history.sent.units.iter().skip(kept);
-        changes.withdrawn = (before.filter(|unit| matches!(unit.origin, Origin::Host(_))))
-            .map(|unit| unit.origin.id())
-            .filter(|id| !sent.contains(id))
-            .collect();
         for (known, replaces) in log {
             current.history.append(known, replaces);
         }
@@ -279,7 +219,8 @@ impl Ingest {
             .set_sent(&request.raw, kept, units, request.format);
         // Some messages were recognised by their bytes and not parsed yet. The engine needs the text
         // of the new ones. The record stores a wire message once, so it needs all that share one.
-        let needed = current.history.needed_texts(&new);
+        let new: Ids = ingested.new.iter().copied().collect();
+        let needed = current.history.texts.needed(&new, &current.history.sent);
         if !needed.iter().all(|id| entries.contains_key(id)) {
             let read = current.entries_of(request, &entries, |id| needed.contains(&id))?;
             entries.extend(read);
@@ -296,18 +237,31 @@ impl Ingest {
         Ok(ingested)
     }
 
+    /// Warns that the request holds `foreign` summaries without a record, which cover `known`
+    /// messages that the session knows.
+    fn warn_of_foreign_summaries(&self, foreign: usize, known: usize) {
+        self.warnings.add(format!(
+            "the request holds {foreign} summaries that this session has no record of. They cover {known} messages \
+             that it knows; the text of any others is not stored"
+        ));
+    }
+
     /// Returns the message that begins in the wire message `wire` or after it. From this message
     /// on, the next request may leave messages out without cutting the conversation back. None if
     /// `wire` is none or past the end.
-    pub(crate) fn lend(&mut self, history: &History, wire: Option<usize>) -> Option<MessageId> {
+    pub(crate) fn allow_missing_from(
+        &mut self,
+        history: &History,
+        wire: Option<usize>,
+    ) -> Option<MessageId> {
         let wire = wire?;
         let units = history.sent.units.iter();
-        let lent: Vec<MessageId> = units
+        let from: Vec<MessageId> = units
             .filter(|unit| unit.wires.start >= wire)
             .map(|unit| unit.origin.id())
             .collect();
-        let first = lent.first().copied();
-        self.provisional = lent.into_iter().collect();
+        let first = from.first().copied();
+        self.provisional = from.into_iter().collect();
         first
     }
 
@@ -348,13 +302,42 @@ impl Ingest {
     }
 }
 
+/// The messages of a request as the history and the window have them. The host's own words are
+/// removed from the entries of the client's messages.
+fn units_and_entries(
+    mut incoming: Vec<Incoming>,
+    counter: &TokenCounter,
+) -> (Vec<WireEntry>, IdMap<WindowEntry>) {
+    for wire in incoming.chunk_by_mut(|one, next| one.wires.start == next.wires.start) {
+        split_off_host_words(wire, |_, new| {
+            let is_said = matches!(new.origin, Some(Origin::Said(_)));
+            new.read.as_mut().filter(|_| is_said)
+        });
+    }
+    let mut units = Vec::with_capacity(incoming.len());
+    let mut entries = IdMap::with_capacity_and_hasher(incoming.len(), Default::default());
+    for new in incoming {
+        let Some(origin) = new.origin else { continue };
+        if let Some(read) = &new.read {
+            let (id, kind) = (origin.id(), origin.kind_of(new.kind));
+            entries.insert(id, WindowEntry::new(id, kind, read, counter));
+        }
+        units.push(WireEntry {
+            origin,
+            fingerprint: new.fingerprint,
+            wires: new.wires,
+        });
+    }
+    (units, entries)
+}
+
 impl ConversationState {
     /// Marks for storing the wire messages of the request that hold new messages, or messages that
     /// should have been stored before: `needed` are all messages in them. The engine could not be
     /// shown the latter, so it is shown the conversation again from the first of them. Does nothing
     /// if the session stores no text.
     fn keep_texts_of(&mut self, new: &Ids, needed: &Ids, entries: &IdMap<WindowEntry>) {
-        if !self.history.keeps_texts() {
+        if !self.history.texts.are_kept() {
             return;
         }
         let units = self.history.sent.units.iter();
@@ -384,7 +367,7 @@ impl ConversationState {
                 )
             });
         }
-        let without_text = self.history.without_text();
+        let without_text = self.history.texts.missing();
         let late = said.iter().map(|entry| entry.id());
         if let Some(first) = late.filter(|id| without_text.contains(id)).min() {
             self.history.show_again(first);

@@ -93,13 +93,10 @@ impl ConfiguredAgent {
             )),
             _ => None,
         };
-        let usable = match agent.empty_window().usable_tokens() {
-            0 => u64::MAX,
-            usable => usable,
-        };
+        let room = agent.empty_window().room_for_prompt();
         let tokens = threshold.and_then(|threshold| threshold.tokens(agent.context_length));
         let this = Self {
-            threshold_tokens: tokens.map(|tokens| tokens.min(usable)),
+            threshold_tokens: tokens.map(|tokens| tokens.min(room.unwrap_or(u64::MAX))),
             agent,
         };
         (this, warning)

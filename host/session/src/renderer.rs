@@ -227,7 +227,7 @@ impl Renderer {
                 let known = current.history.keep_rendered(is_kept);
                 for out in rendered.out.iter().skip(known) {
                     if let RenderedWire::Kept(wire) = out {
-                        current.history.hand_out_as_sent(*wire);
+                        current.history.append_sent_wire(*wire);
                     }
                 }
             }

@@ -226,10 +226,18 @@ impl<'b> Request<'b> {
     }
 }
 
-/// Removes the host's words from a wire message that holds them beside messages of the client.
-/// `said` are the client's messages in it, and `all` is the number of all messages in it. Does
-/// nothing if these are all.
-pub(crate) fn keep_what_was_said(mut said: Vec<&mut ReadMessage>, all: usize) {
+/// Removes the host's words from a wire message that holds them beside messages of the client. An
+/// engine is shown the result, and the record stores it.
+///
+/// `messages` are all messages of the wire message. For one of the client's, `said` returns what was
+/// read of it.
+pub(crate) fn split_off_host_words<M>(
+    messages: &mut [M],
+    said: impl Fn(usize, &mut M) -> Option<&mut ReadMessage>,
+) {
+    let all = messages.len();
+    let messages = messages.iter_mut().enumerate();
+    let mut said: Vec<&mut ReadMessage> = messages.filter_map(|(at, one)| said(at, one)).collect();
     if said.len() == all {
         return;
     }

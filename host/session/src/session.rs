@@ -183,7 +183,7 @@ impl Session {
     /// it to answer with the agent's own model and the credentials of the request at hand. If it is
     /// cheaper, a question continues the prompt that this model was sent last.
     pub fn with_model(&mut self, client: &Arc<ModelClient>) {
-        self.link.asking().lend(Arc::downgrade(client));
+        self.link.asking().set_client(Arc::downgrade(client));
     }
 
     /// The session's id, as it was given to [`open`](Self::open).
@@ -476,7 +476,7 @@ impl Session {
     /// Whether the text of messages is stored, because the engine reads the transcript or the user
     /// asked for it. Otherwise the record has only ids and hashes of them.
     pub fn stores_texts(&self) -> bool {
-        self.current.history.keeps_texts()
+        self.current.history.texts.are_kept()
     }
 
     /// The engine's own status, as JSON for the user.

@@ -235,7 +235,9 @@ impl Session {
         let decision = self.if_automatic(decision);
         // 3. If a compaction is due, it is made.
         let keep_from = (options.keep_from).map(|item| item.saturating_sub(request.leading()));
-        let keep_from = self.ingest.lend(&self.current.history, keep_from);
+        let keep_from = self
+            .ingest
+            .allow_missing_from(&self.current.history, keep_from);
         let compaction = self.compact_in_turn(&decision, rewrite.is_some(), options, keep_from)?;
         // A compaction hides messages, so the engine's tools that find them again may be needed
         // from now on.
@@ -372,14 +374,14 @@ impl Session {
         if !request.is_sent() {
             return Ok(());
         }
-        let usable = self.current.meter.agent().empty_window().usable_tokens();
+        let room = self.current.meter.agent().empty_window().room_for_prompt();
         let counter = self.current.counter;
         let preamble = self.current.preamble.as_ref();
         let room = ToolRoom {
             is_compacted,
             hides_something: self.current.hides_something(),
             taken: preamble.map_or(&[], |preamble| &preamble.tools),
-            room: usable.saturating_sub(self.current.fixed_tokens()),
+            room: room.map(|room| room.saturating_sub(self.current.fixed_tokens())),
             cost: &|tool| counter.count_text(&formats::tool_in(tool, request.format)) + TOOL_TOKENS,
         };
         self.current.tool_tokens = self.link.offer_tools(&room)?;
@@ -426,7 +428,7 @@ impl Session {
     ) -> Option<Cow<'b, str>> {
         // After a restart only hashes are known, and a preview needs the window.
         if self.current.history.resumed {
-            self.lay_out_again(body, without_tools)?;
+            self.rebuild_after_restart(body, without_tools)?;
         }
         let request = Request::of(body.clone());
         let tools = self.tools_in(without_tools);
@@ -438,7 +440,7 @@ impl Session {
     /// Rebuilds the window and its rendered body after a restart. It runs a turn with the messages
     /// that the client had sent before, taken from `body`. None if the body does not hold exactly
     /// these, because the turn would then ingest something.
-    fn lay_out_again(&mut self, body: &WireBody<'_>, without_tools: bool) -> Option<()> {
+    fn rebuild_after_restart(&mut self, body: &WireBody<'_>, without_tools: bool) -> Option<()> {
         let sent = body
             .messages
             .iter()

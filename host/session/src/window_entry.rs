@@ -179,8 +179,8 @@ impl WindowEntry {
         }
     }
 
-    /// The entry with its message as the client said it, and its state marked as restored. The wish
-    /// to restore it is removed.
+    /// The entry with its message as the client said it, and its state marked as restored. The
+    /// request to restore it is removed.
     pub(super) fn restored(&self) -> Self {
         let entry = self.as_said();
         let state = self.state.as_deref().map(|state| {

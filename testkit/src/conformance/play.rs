@@ -495,7 +495,7 @@ impl<'a> Player<'a> {
             Ok(checked) => {
                 self.commit(&proposal)?;
                 let tokens = checked.tokens_after;
-                let fits = tokens < order.window.usable_tokens();
+                let fits = order.window.has_room_for(tokens);
                 if fits && !order.force && self.is_plain {
                     self.sizes.push(self.window.tokens());
                     let due = self.decide()?;
@@ -533,15 +533,13 @@ impl<'a> Player<'a> {
             Outcome::FloorTooHigh(floor) => {
                 let window = &order.window;
                 let is_there = floor.tokens <= window.prompt_tokens;
-                let is_high = floor.tokens * 3 >= window.usable_tokens();
+                let room = window.room_for_prompt().unwrap_or_default();
+                let is_high = floor.tokens * 3 >= room;
                 match is_there && is_high && !floor.reason.trim().is_empty() {
                     true => Ok(()),
                     false => Err(format!(
                         "it says that {} tokens can never be removed, for the reason {:?}; the prompt has {} in a window of {}",
-                        floor.tokens,
-                        floor.reason,
-                        window.prompt_tokens,
-                        window.usable_tokens()
+                        floor.tokens, floor.reason, window.prompt_tokens, room
                     )),
                 }
             }

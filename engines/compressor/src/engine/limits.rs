@@ -16,7 +16,7 @@ use contexture_summaries::{SEAL_TOKENS, to_host_tokens};
 use super::Compressor;
 use crate::boundaries::{Outline, Protection};
 use crate::plan::{LAST_CALL, Limits};
-use crate::settings::{Budgets, room_for_prompt, share};
+use crate::settings::{Budgets, share};
 
 impl Compressor {
     /// Whether a compaction is due in this window, with the reason in words. The answer is no if
@@ -26,9 +26,9 @@ impl Compressor {
         if !self.settings.enabled {
             return Decision::No("compaction is off (`compression.enabled: false`)".into());
         }
-        if window.context_length == 0 {
+        let Some(room_for_prompt) = window.room_for_prompt() else {
             return Decision::No("the model's context length is not known".into());
-        }
+        };
         let prompt = window.best_prompt_tokens();
         let budgets = Budgets::for_window(&self.settings, window);
         let threshold = budgets.threshold_tokens;
@@ -43,7 +43,7 @@ impl Compressor {
         }
         // If the fixed part alone exceeds the threshold, compacting at the threshold is useless.
         // Near the end of the window it still helps to make room for the answer.
-        let last_call = share(room_for_prompt(window), LAST_CALL);
+        let last_call = share(room_for_prompt, LAST_CALL);
         if threshold > 0
             && window.fixed_tokens >= threshold
             && (window.fixed_tokens >= last_call || prompt < last_call)
@@ -124,7 +124,7 @@ impl Compressor {
         let scale = to_host_tokens(before, window);
         budgets.threshold_tokens = share(budgets.threshold_tokens, scale);
         budgets.tail_token_budget = share(budgets.tail_token_budget, scale);
-        let room_for_prompt = share(room_for_prompt(window), scale);
+        let room_for_prompt = share(window.room_for_prompt().unwrap_or_default(), scale);
 
         // Calls in flight include everything after them, so the user's message is counted only if
         // it stands before them.

@@ -5,7 +5,7 @@
 //! Lines without punctuation may as well be rules of their own, so a line goes on in the next one
 //! only if there is a sign of it.
 
-use super::{begins_exception, declared, own_words};
+use super::{declared, own_words};
 
 /// A line that is shorter than this, in columns, is not wrapped for its width.
 const WIDE: usize = 40;
@@ -94,4 +94,16 @@ fn has_stops(text: &str) -> bool {
 fn ends(line: &str) -> bool {
     line.trim_end_matches(['*', '_', ')', '"', '\'', '”', '»', '」', '）'])
         .ends_with(['.', '!', '?', ':', ';', '…', '。', '！', '？', '：', '；'])
+}
+
+/// Whether a sentence limits the rule before it. Such a sentence is kept with its rule: if "Unless
+/// I say so." were cut off, "Never push." would be another rule.
+pub(super) fn begins_exception(sentence: &str) -> bool {
+    const WORDS: [&str; 22] = [
+        "not even", "even if", "except", "unless", "the only exception", "no exceptions",
+        "exception:", "nicht einmal", "auch nicht", "außer", "ausnahme", "keine ausnahme", "sauf",
+        "même", "excepto", "salvo", "ni siquiera", "除非", "例外", "ただし", "除了", "即使",
+    ];
+    let lower = sentence.to_lowercase();
+    WORDS.iter().any(|word| lower.starts_with(word))
 }

@@ -144,11 +144,10 @@ impl<S: Steps> Tiered<S> {
         covered.places.iter().for_each(|at| leaves[*at] = true);
         // Whatever still does not fit is compacted, because otherwise no model could read the
         // prompt at all.
-        let mut shorter =
-            match covered.left > self.window.usable_tokens().saturating_sub(covered.budget) {
-                true => self.compacted(messages, 0),
-                false => std::mem::take(&mut covered.shorter),
-            };
+        let mut shorter = match self.window.has_room_for(covered.left + covered.budget) {
+            true => std::mem::take(&mut covered.shorter),
+            false => self.compacted(messages, 0),
+        };
         let mut entries = vec![Entry::summary(text, ids)];
         let kept = messages.iter().zip(&leaves).filter(|(_, leaves)| !**leaves);
         entries.extend(

@@ -302,7 +302,7 @@ impl VirtualFiles {
         if before >= threshold {
             self.headroom.stop(reason.clone(), &order.window);
         }
-        if !order.force && before > order.window.usable_tokens() {
+        if !order.force && !order.window.has_room_for(before) {
             return Outcome::FloorTooHigh(
                 Floor::default().tokens(after.min(before)).reason(reason),
             );

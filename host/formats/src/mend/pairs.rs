@@ -44,21 +44,55 @@ pub(super) struct Forms {
 /// and among calls that were made together they pair in order. Each returned entry comes with its
 /// index among the old ones, and a new entry with that of the call it belongs to.
 pub(super) fn paired(entries: Vec<Entry>, forms: &Forms, notes: &mut Notes) -> Vec<(usize, Entry)> {
-    // For each id, the calls that still lack a result, as indices of the entry and of the call
-    // in it.
-    let mut open: HashMap<&str, Vec<(usize, usize)>> = HashMap::new();
+    let result_of = match_results(&entries, notes);
+    let mut pairing = Pairing {
+        forms,
+        notes,
+        call_of: (result_of.iter())
+            .map(|(call, result)| (*result, *call))
+            .collect(),
+        result_of,
+        ids: Ids::default(),
+        given: HashMap::new(),
+        slots: entries.into_iter().map(Some).collect(),
+        out: Vec::new(),
+    };
+    for at in 0..pairing.slots.len() {
+        match pairing.slots[at].take() {
+            Some(Entry::Calls(value, ids)) => pairing.push_calls(at, value, ids),
+            Some(Entry::Result(value, id)) => pairing.push_result(at, value, id),
+            Some(other) => pairing.out.push((at, other)),
+            // It was moved after its call.
+            None => {}
+        }
+    }
+    pairing.out
+}
+
+/// A call, as the indices of its entry and of the call in it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct CallAt {
+    entry: usize,
+    call: usize,
+}
+
+/// Finds the result of each call, as the index of its entry.
+fn match_results(entries: &[Entry], notes: &mut Notes) -> HashMap<CallAt, usize> {
+    // For each id, the calls that still lack a result.
+    let mut open: HashMap<&str, Vec<CallAt>> = HashMap::new();
     // For each entry, the number of answers and other words before it. It is the same for calls
     // that were made together.
     let mut before = Vec::with_capacity(entries.len());
     let mut count = 0;
-    let mut result_of: HashMap<(usize, usize), usize> = HashMap::new();
+    let mut result_of = HashMap::new();
     let mut early = Vec::new();
     for (at, entry) in entries.iter().enumerate() {
         before.push(count);
         match entry {
             Entry::Calls(_, ids) => {
                 for (call, id) in ids.iter().enumerate() {
-                    open.entry(id).or_default().push((at, call));
+                    let call = CallAt { entry: at, call };
+                    open.entry(id).or_default().push(call);
                 }
             }
             Entry::Result(_, id) => {
@@ -67,8 +101,8 @@ pub(super) fn paired(entries: Vec<Entry>, forms: &Forms, notes: &mut Notes) -> V
                 match open {
                     Some(open) => {
                         // A call that was left without a result must not take that of a later one.
-                        let newest = open.last().map(|(call, _)| before[*call]);
-                        let first = open.partition_point(|(call, _)| Some(before[*call]) < newest);
+                        let newest = open.last().map(|call| before[call.entry]);
+                        let first = open.partition_point(|call| Some(before[call.entry]) < newest);
                         result_of.insert(open.remove(first), at);
                     }
                     None => early.push(at),
@@ -87,85 +121,89 @@ pub(super) fn paired(entries: Vec<Entry>, forms: &Forms, notes: &mut Notes) -> V
             notes.one("a result before its call was moved after it");
         }
     }
-    let calls_before: HashMap<usize, (usize, usize)> = result_of
-        .iter()
-        .map(|(call, result)| (*result, *call))
-        .collect();
-    let mut ids = Ids::default();
-    let mut given: HashMap<(usize, usize), String> = HashMap::new();
-    let mut slots: Vec<Option<Entry>> = entries.into_iter().map(Some).collect();
-    let mut out = Vec::new();
-    for at in 0..slots.len() {
-        let Some(entry) = slots[at].take() else {
-            continue;
-        };
-        match entry {
-            Entry::Calls(mut value, old) => {
-                let new: Vec<String> = old.iter().map(|id| ids.give(id, notes)).collect();
-                if new != old {
-                    (forms.set_calls)(&mut value, &new);
-                }
-                for (call, id) in new.iter().enumerate() {
-                    given.insert((at, call), id.clone());
-                }
-                let stubs: Vec<_> = (0..new.len())
-                    .filter(|call| !result_of.contains_key(&(at, *call)))
-                    .map(|call| (call, (forms.stub)(&value, call, &new[call])))
-                    .collect();
-                notes.add(
-                    "a call without a result got a result that says so",
-                    stubs.len(),
-                );
-                out.push((at, Entry::Calls(value, new.clone())));
-                let mut results: Vec<usize> = (0..new.len())
-                    .filter_map(|call| result_of.get(&(at, call)).copied())
-                    // If results need not be adjacent, only those before their call have to
-                    // move.
-                    .filter(|result| forms.adjacent || *result < at)
-                    .collect();
-                results.sort_unstable();
-                // The user is told only if something really moved.
-                let in_place = results
-                    .iter()
-                    .enumerate()
-                    .all(|(step, result)| *result == at + 1 + step);
-                if !in_place && forms.adjacent {
-                    notes.one("results were moved directly after their calls");
-                }
-                for result in results {
-                    let Some(Entry::Result(mut value, id)) = slots[result].take() else {
-                        continue;
-                    };
-                    let new = given[&calls_before[&result]].clone();
-                    if new != id {
-                        (forms.set_result)(&mut value, &new);
-                    }
-                    out.push((result, Entry::Result(value, new)));
-                }
-                for (call, stub) in stubs {
-                    out.push((at, Entry::Result(stub, new[call].clone())));
-                }
+    result_of
+}
+
+/// Writes the entries anew, each call with its result.
+struct Pairing<'f> {
+    forms: &'f Forms,
+    notes: &'f mut Notes,
+    result_of: HashMap<CallAt, usize>,
+    call_of: HashMap<usize, CallAt>,
+    /// Gives the calls their ids.
+    ids: Ids,
+    /// The ids that were given so far.
+    given: HashMap<CallAt, String>,
+    /// The old entries that were not written yet.
+    slots: Vec<Option<Entry>>,
+    out: Vec<(usize, Entry)>,
+}
+
+impl Pairing<'_> {
+    /// Writes an entry with calls, the results that must move after it, and placeholders for those
+    /// that are missing.
+    fn push_calls(&mut self, at: usize, mut value: Value, old: Vec<String>) {
+        let new: Vec<String> = (old.iter())
+            .map(|id| self.ids.give(id, self.notes))
+            .collect();
+        if new != old {
+            (self.forms.set_calls)(&mut value, &new);
+        }
+        let calls = (0..new.len()).map(|call| CallAt { entry: at, call });
+        self.given.extend(calls.clone().zip(new.iter().cloned()));
+        let stubs: Vec<_> = (calls.clone())
+            .filter(|call| !self.result_of.contains_key(call))
+            .map(|CallAt { call, .. }| (call, (self.forms.stub)(&value, call, &new[call])))
+            .collect();
+        self.notes.add(
+            "a call without a result got a result that says so",
+            stubs.len(),
+        );
+        self.out.push((at, Entry::Calls(value, new.clone())));
+        let mut results: Vec<usize> = calls
+            .filter_map(|call| self.result_of.get(&call).copied())
+            // If results need not be adjacent, only those before their call have to move.
+            .filter(|result| self.forms.adjacent || *result < at)
+            .collect();
+        results.sort_unstable();
+        // The user is told only if something really moved.
+        let in_place = results
+            .iter()
+            .enumerate()
+            .all(|(step, result)| *result == at + 1 + step);
+        if !in_place && self.forms.adjacent {
+            self.notes
+                .one("results were moved directly after their calls");
+        }
+        for result in results {
+            if let Some(Entry::Result(value, id)) = self.slots[result].take() {
+                self.push_result(result, value, id);
             }
-            Entry::Result(mut value, id) => match calls_before.get(&at) {
-                None => {
-                    notes.one("a result without a call was changed to a user message");
-                    out.push((at, Entry::Other((forms.orphan)(value))));
-                }
-                Some(call) => match given.get(call) {
-                    Some(new) => {
-                        if *new != id {
-                            (forms.set_result)(&mut value, new);
-                        }
-                        out.push((at, Entry::Result(value, new.clone())));
-                    }
-                    // The call comes later and takes the result along.
-                    None => slots[at] = Some(Entry::Result(value, id)),
-                },
-            },
-            other => out.push((at, other)),
+        }
+        for (call, stub) in stubs {
+            self.out.push((at, Entry::Result(stub, new[call].clone())));
         }
     }
-    out
+
+    /// Writes a result with the new id of its call. If the call comes later, the result stays in
+    /// its slot, and the call takes it along.
+    fn push_result(&mut self, at: usize, mut value: Value, id: String) {
+        let Some(call) = self.call_of.get(&at) else {
+            self.notes
+                .one("a result without a call was changed to a user message");
+            let message = (self.forms.orphan)(value);
+            self.out.push((at, Entry::Other(message)));
+            return;
+        };
+        let Some(new) = self.given.get(call) else {
+            self.slots[at] = Some(Entry::Result(value, id));
+            return;
+        };
+        if *new != id {
+            (self.forms.set_result)(&mut value, new);
+        }
+        self.out.push((at, Entry::Result(value, new.clone())));
+    }
 }
 
 /// Joins entries to messages with their blocks in the member `key`. Adjacent results form one user

@@ -9,11 +9,7 @@
 //! when it fires is decided in `compaction`.
 
 use contexture_config::Hygiene;
-use contexture_engine_api::{Decision, WindowState, grouped};
-
-/// The share of the context window at which hygiene fires, in percent. It is here for the message
-/// only: [`WindowState::required_from`] does the calculation.
-const HYGIENE_PERCENT: u64 = 85;
+use contexture_engine_api::{Decision, REQUIRED_PERCENT, WindowState, grouped};
 
 /// The fewest messages at which hygiene fires. With fewer there is nothing to compact.
 pub(crate) const MIN_MESSAGES: usize = 4;
@@ -48,12 +44,12 @@ pub(crate) fn check(window: &WindowState, hygiene: &Hygiene) -> Decision {
     };
     let whole = grouped(window.context_length);
     // The message must name the limit that applies, which is the lower of the two.
-    let limit = match window.usable_tokens() == trigger {
+    let limit = match window.room_for_prompt() == Some(trigger) {
         true => format!(
             "which a window of {whole} leaves beside the {} reserved for the answer",
             grouped(window.max_output_tokens)
         ),
-        false => format!("{HYGIENE_PERCENT} % of a window of {whole}"),
+        false => format!("{REQUIRED_PERCENT} % of a window of {whole}"),
     };
     let figures = format!(
         "the prompt has {} tokens {origin}, and hygiene fires at {}, {limit}",

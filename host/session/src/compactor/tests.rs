@@ -100,8 +100,8 @@ fn a_proposal_that_breaks_the_contract_changes_nothing() {
 }
 
 #[test]
-fn what_is_lent_is_not_compacted() {
-    let mut scene = Scene::new("compactor-lent");
+fn what_comes_from_keep_from_on_is_not_compacted() {
+    let mut scene = Scene::new("compactor-keep-from");
     scene.script.compacts(|request| summary_and(request, 1));
     let ask = Ask {
         force: true,

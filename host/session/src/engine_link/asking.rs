@@ -1,7 +1,6 @@
-//! Who answers the questions of an engine: the configured model, or a client that the caller lends
-//! to the session.
+//! Who answers the questions of an engine: the configured model, or a client that the caller sets.
 //!
-//! If the lent client is the agent's own model, that model has the conversation in its prompt
+//! If that client is the agent's own model, that model has the conversation in its prompt
 //! cache. A question that is about the conversation can then continue the last prompt instead of
 //! repeating its material. [`SentPrompt::continued`] does this if it is cheaper.
 //!
@@ -30,7 +29,7 @@ pub(crate) struct Asking {
     /// What the user wants of summaries.
     pub(crate) guidance: Guidance,
     /// A client that replaces the configured one for as long as its owner keeps it.
-    lent: Mutex<Weak<ModelClient>>,
+    client: Mutex<Weak<ModelClient>>,
     /// The agent's last request, if a question may continue it.
     sent: Mutex<Option<SentPrompt>>,
     /// Whether model calls are stopped, see [`Canceller`].
@@ -101,7 +100,7 @@ impl Asking {
         Self {
             configured,
             guidance,
-            lent: Mutex::default(),
+            client: Mutex::default(),
             sent: Mutex::default(),
             stopped: AtomicBool::new(false),
             model_calls: AtomicU64::new(0),
@@ -124,15 +123,15 @@ impl Asking {
     }
 
     /// Lets this client answer for as long as its owner keeps it.
-    pub(crate) fn lend(&self, client: Weak<ModelClient>) {
-        *lock(&self.lent) = client;
+    pub(crate) fn set_client(&self, client: Weak<ModelClient>) {
+        *lock(&self.client) = client;
     }
 
-    /// The client that answers now: the lent one if its owner still keeps it, otherwise the
+    /// The client that answers now: the one that was set if its owner still keeps it, otherwise the
     /// configured one.
     pub(crate) fn client(&self) -> ModelClient {
-        let lent = lock(&self.lent).upgrade();
-        lent.map_or_else(|| self.configured.clone(), |lent| (*lent).clone())
+        let set = lock(&self.client).upgrade();
+        set.map_or_else(|| self.configured.clone(), |set| (*set).clone())
     }
 
     /// Sets what the agent's model has in its cache. None if no question can continue it any more.

@@ -31,7 +31,7 @@ pub type BackgroundAnswer = (BackgroundCall, Result<ModelAnswer, ModelFailure>);
 #[derive(Debug)]
 pub struct BackgroundWork {
     calls: Vec<BackgroundCall>,
-    /// The client that answers. It is kept here, because a client that was lent for the turn may be
+    /// The client that answers. It is kept here, because a client that was set for the turn may be
     /// gone when the calls are made.
     client: ModelClient,
     asking: Arc<Asking>,

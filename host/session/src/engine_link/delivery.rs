@@ -55,7 +55,7 @@ impl EngineLink {
         let decision = self.deliver_piece(current, last, &revisions, state)?;
         progress(messages);
         // Messages whose text nobody has are passed over.
-        current.history.set_cursor(current.history.end());
+        current.history.shown.set_cursor(current.history.end());
         // `clear` would keep the capacity of the largest delivery for as long as the session is
         // open.
         current.unshown = Default::default();
@@ -78,7 +78,7 @@ impl EngineLink {
         let tokens = piece.entries().iter().map(WindowEntry::most_tokens).sum();
         let budget = Deadline::Extended.with(piece.len(), tokens);
         let last = piece.entries().last().map(WindowEntry::id);
-        let cut = current.history.pending_cut().map(Cut::after);
+        let cut = current.history.shown.pending_cut().map(Cut::after);
         let piece = Arc::new(piece);
         let counted = Arc::clone(&piece);
         let window = state.clone();
@@ -96,9 +96,8 @@ impl EngineLink {
                 is_shown.then(|| Delivery::new(&messages).after(cut).with_revisions(&revised));
             engine.follow(&Follow::new(delivery, window.as_ref()))
         })?;
-        current
-            .history
-            .set_cursor(last.or(current.history.cursor()));
+        let shown = &mut current.history.shown;
+        shown.set_cursor(last.or(shown.cursor()));
         // The engine may have asked for token counts. They are the same in the window, so they need
         // not be counted again.
         current.window.learn_counts(&counted);
@@ -118,7 +117,7 @@ impl EngineLink {
 /// The messages of a delivery that replace one which the engine was shown before or is shown
 /// now, as pairs of the new id and the latest such form.
 fn revisions_in(history: &History, shown: &[WindowEntry]) -> Vec<(MessageId, MessageId)> {
-    let cursor = history.cursor();
+    let cursor = history.shown.cursor();
     let ids: Ids = shown.iter().map(WindowEntry::id).collect();
     let is_known = |id: &MessageId| Some(*id) <= cursor || ids.contains(id);
     let pair = |id| Some((id, history.earlier_forms(id).find(is_known)?));

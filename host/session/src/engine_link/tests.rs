@@ -32,7 +32,7 @@ fn deliver(
     current: &mut ConversationState,
     estimated: bool,
 ) -> Option<Decision> {
-    let cursor = current.history.cursor();
+    let cursor = current.history.shown.cursor();
     let entries = current.window.entries().iter();
     let unseen = entries.filter(|entry| Some(entry.id()) > cursor).cloned();
     let state = current.state().estimated(estimated);
@@ -50,7 +50,7 @@ fn each_message_is_shown_once() {
     crate::testing::say(&mut current, &talk(3..5));
     deliver(&mut link, &mut current, false);
     assert_eq!(script.take_observed(), ids([4, 5]));
-    assert_eq!(current.history.cursor(), current.history.end());
+    assert_eq!(current.history.shown.cursor(), current.history.end());
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_tool_gets_another_name_if_the_client_has_one_of_its_name() {
         is_compacted: false,
         hides_something: false,
         taken: &["look".to_owned()],
-        room: 10_000,
+        room: Some(10_000),
         cost: &|_| 7,
     };
     assert_eq!(link.offer_tools(&room).unwrap(), 14);
@@ -123,7 +123,7 @@ fn no_two_tools_of_a_request_have_the_same_name() {
         is_compacted: false,
         hides_something: false,
         taken: &taken.map(str::to_owned),
-        room: 10_000,
+        room: Some(10_000),
         cost: &|_| 7,
     };
     link.offer_tools(&room).unwrap();
@@ -149,7 +149,7 @@ fn tools_that_need_too_much_room_are_left_out() {
         is_compacted: false,
         hides_something: false,
         taken: &[],
-        room: 4_000,
+        room: Some(4_000),
         cost: match tokens {
             1_001 => &|_| 1_001,
             _ => &|_| 1_000,
@@ -159,4 +159,18 @@ fn tools_that_need_too_much_room_are_left_out() {
     let warned = link.warnings.take();
     assert!(warned[0].contains("1001 tokens of the 4000"), "{warned:?}");
     assert_eq!(link.offer_tools(&room(1_000)).unwrap(), 1_000);
+}
+
+#[test]
+fn a_window_of_unknown_size_has_room_for_tools() {
+    let (_home, mut link, script) = open("link-unknown-room", "");
+    script.has_tools(vec![ToolSpec::new("look", "", json!({"type": "object"}))]);
+    let room = ToolRoom {
+        is_compacted: false,
+        hides_something: false,
+        taken: &[],
+        room: None,
+        cost: &|_| 1_000,
+    };
+    assert_eq!(link.offer_tools(&room).unwrap(), 1_000);
 }

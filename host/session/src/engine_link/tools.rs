@@ -86,7 +86,7 @@ impl OfferedTools {
         });
         let own: Vec<Offered> = own.collect();
         let tokens: u64 = own.iter().map(|offered| offered.tokens).sum();
-        if (self.tokens() + tokens) * ROOM_SHARE <= room.room {
+        if room.is_enough_for(self.tokens() + tokens) {
             self.tools.splice(0..0, own);
         }
     }
@@ -132,10 +132,18 @@ pub(crate) struct ToolRoom<'a> {
     pub(crate) hides_something: bool,
     /// The names of the client's own tools.
     pub(crate) taken: &'a [String],
-    /// The tokens that messages and tools have room in, beside the system prompt.
-    pub(crate) room: u64,
+    /// The tokens that messages and tools have room in, beside the system prompt. None if the size
+    /// of the window is not known, which is never too small.
+    pub(crate) room: Option<u64>,
     /// The tokens of a tool in the format of the request.
     pub(crate) cost: &'a dyn Fn(&ToolSpec) -> u64,
+}
+
+impl ToolRoom<'_> {
+    /// Whether tools may take so many tokens.
+    fn is_enough_for(&self, tokens: u64) -> bool {
+        self.room.is_none_or(|room| tokens * ROOM_SHARE <= room)
+    }
 }
 
 impl EngineLink {
@@ -172,7 +180,7 @@ impl EngineLink {
         let added_tokens: u64 = added.iter().map(|offered| offered.tokens).sum();
         let tokens = self.tools.tokens() + added_tokens;
         // The result is the same after a restart, because neither figure depends on the messages.
-        if tokens * ROOM_SHARE <= room.room {
+        if room.is_enough_for(tokens) {
             self.tools.tools.extend(added);
         } else if always {
             self.warnings.add(format!(
@@ -180,7 +188,7 @@ impl EngineLink {
                  tools have, and a quarter is the most. Use a model with a larger window, or report it to the \
                  engine's author.",
                 self.engine.name(),
-                room.room
+                room.room.unwrap_or_default()
             ));
         }
         Ok(self.tools.tokens())

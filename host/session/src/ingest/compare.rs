@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MessageId, MessageKind};
 use contexture_formats::FormatError;
 
-use contexture_transcript::{Fingerprint, IdMap, IdSet, Ids, Known, Origin, WireEntry};
+use contexture_transcript::{Fingerprint, IdMap, IdSet, Ids, Known, Origin, WireEntry, WireLog};
 
 use crate::align::{Alignment, Match, align};
 use crate::history::History;
@@ -158,7 +158,7 @@ pub(crate) fn compare(
     let head: Vec<Incoming> = head.iter().skip(kept).map(Incoming::known).collect();
     let expected = expected.to_vec();
     let mut rest = incoming(history, request, wires)?;
-    let goes_on = rest.len() >= expected.len()
+    let repeats_last = rest.len() >= expected.len()
         && expected
             .iter()
             .zip(rest.iter())
@@ -167,7 +167,7 @@ pub(crate) fn compare(
     let (echoed, added) = rest.split_at_mut(echoes);
     let is_plain = |new: &Incoming| new.origin.is_none() && new.kind == MessageKind::Original;
     // The usual request: it repeats what crossed the wire last and adds messages at the end.
-    if goes_on && added.iter().all(is_plain) && !(within == 0 && expected.is_empty()) {
+    if repeats_last && added.iter().all(is_plain) && !(within == 0 && expected.is_empty()) {
         for (unit, new) in expected.iter().zip(echoed) {
             new.origin = Some(unit.origin);
         }
@@ -204,7 +204,7 @@ fn incoming(
     request: &Request<'_>,
     first: usize,
 ) -> Result<Vec<Incoming>, FormatError> {
-    let trails = match request.bytes_tell() {
+    let logs = match request.bytes_tell() {
         true => [&history.sent, history.rendered()]
             .into_iter()
             .map(|log| (log, log.by_hash(first.saturating_sub(1))))
@@ -216,7 +216,7 @@ fn incoming(
     let mut incoming: Vec<Incoming> = Vec::new();
     for (at, hash) in rest.iter().enumerate() {
         let wire = first + at;
-        let found = trails
+        let found = logs
             .iter()
             .find_map(|(log, places)| Some(log.beginning_in(*places.get(hash)?)));
         match found {
@@ -262,76 +262,39 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
             _ => None,
         })
         .collect();
-    let branch = history.branch();
-    let head: Ids = (incoming.iter().take(within))
-        .filter_map(|incoming| match incoming.origin? {
-            Origin::Said(id) | Origin::Shortened(id) => Some(id),
-            Origin::Host(_) => None,
-        })
-        .collect();
-    let from = branch.iter().rposition(|known| head.contains(&known.id));
-    let behind = branch.get(from.map_or(0, |at| at + 1)..).unwrap_or(&[]);
+    let (head, behind) = split_at_known(history.branch(), incoming.get(..within).unwrap_or(&[]));
     let mut old: Vec<Known> = (behind.iter().copied())
-        .filter(|known| {
-            !head.contains(&known.id) && !covers.iter().any(|ids| ids.contains(known.id))
-        })
+        .filter(|known| !head.contains(&known.id) && !is_covered(&covers, known.id))
         .collect();
     recognise_short_forms(history, &mut incoming, &old, within);
     let summaries = insert_summaries(history, &incoming, &mut old, within);
     let is_abridged = incoming.iter().any(Incoming::is_foreign_summary);
-    let mut aligned: Vec<usize> = (incoming.iter().enumerate().skip(within))
+    let aligned: Vec<usize> = (incoming.iter().enumerate().skip(within))
         .filter(|(_, new)| match new.origin {
             Some(Origin::Host(id)) => summaries.contains(&id),
             _ => !new.is_foreign_summary() && !new.is_foreign_notice(),
         })
         .map(|(at, _)| at)
         .collect();
-    let fingerprint_of: IdMap<Fingerprint> = old
-        .iter()
-        .map(|known| (known.id, known.fingerprint))
-        .collect();
-    let fingerprints: Vec<Fingerprint> = aligned
-        .iter()
-        .filter_map(|at| incoming.get(*at))
-        .map(|new| match new.origin {
-            Some(Origin::Shortened(id)) => {
-                fingerprint_of.get(&id).copied().unwrap_or(new.fingerprint)
-            }
-            _ => new.fingerprint,
-        })
-        .collect();
     // A summary without a record may hide messages. This counts the aligned messages before the
     // last one.
     let last = incoming.iter().rposition(Incoming::is_foreign_summary);
     let before = last.map(|last| aligned.iter().filter(|at| **at < last).count());
-    // A client that sends summaries of the host goes on from the body that was rendered for it.
-    let goes_on = !covers.is_empty() && !history.rendered().units.is_empty();
-    let log = match goes_on {
+    // A client that sends summaries of the host continues from the body that was rendered for it.
+    let from_rendered = !covers.is_empty() && !history.rendered().units.is_empty();
+    let log = match from_rendered {
         true => history.rendered(),
         false => &history.sent,
     };
-    let sent: Ids = log.units.iter().map(|unit| unit.origin.id()).collect();
-    // If a summary went, what it stood for went with it, or is sent in its own words again.
-    let stood_for: Vec<&IdSet> = (log.units.iter())
-        .filter_map(|unit| history.host_texts.covers(unit.origin.id()))
-        .collect();
-    let unsent: Ids = (old.iter().map(|known| known.id))
-        .filter(|id| !sent.contains(id) && !stood_for.iter().any(|ids| ids.contains(*id)))
-        .collect();
-    let mut alignment = align(&old, &fingerprints, before, &unsent, &summaries);
+    let mut alignment = align(
+        &old,
+        &fingerprints_of(&incoming, &aligned, &old),
+        before,
+        &unsent(history, log, &old),
+        &summaries,
+    );
     let appends = alignment.appends() && !is_abridged;
-    // The summaries have done their part. What follows is about messages.
-    let is_message = |(at, _): &(usize, Match)| {
-        let new = incoming.get(*at);
-        new.is_some_and(|new| !matches!(new.origin, Some(Origin::Host(_))))
-    };
-    let matches = std::mem::take(&mut alignment.matches);
-    (aligned, alignment.matches) = (aligned.into_iter().zip(matches))
-        .filter(is_message)
-        .unzip();
-    alignment.unmatched.retain(|id| !summaries.contains(id));
-    alignment.abridged.retain(|id| !summaries.contains(id));
-    alignment.cut &= !alignment.unmatched.is_empty();
+    let aligned = without_summaries(&mut alignment, aligned, &incoming, &summaries);
     for (at, matched) in aligned.iter().zip(&alignment.matches) {
         // Of some messages only a shorter form is left, by which they are known.
         if let (Match::Same(id), Some(new)) = (matched, incoming.get_mut(*at))
@@ -340,15 +303,7 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
             new.origin = Some(Origin::Shortened(*id));
         }
     }
-    if alignment.cut {
-        // A summary may cover messages behind one that is shown. They are cut off with it.
-        let first = alignment.unmatched.first();
-        let from = first.and_then(|first| branch.iter().position(|known| known.id == *first));
-        let behind = branch.iter().skip(from.unwrap_or(branch.len()));
-        let is_covered = |known: &&Known| covers.iter().any(|ids| ids.contains(known.id));
-        let covered = behind.filter(is_covered).map(|known| known.id);
-        alignment.unmatched.extend(covered);
-    }
+    cut_covered_too(&mut alignment, history.branch(), &covers);
     alignment.branch_at_insertion(behind);
     Compared {
         kept: 0,
@@ -357,6 +312,88 @@ fn compare_at_large(history: &History, mut incoming: Vec<Incoming>, within: usiz
         alignment,
         aligned,
     }
+}
+
+/// Splits the conversation at the last of the messages that are `known` to be in the request.
+/// Returns the ids of these, and the part of the conversation behind them.
+fn split_at_known<'h>(branch: &'h [Known], known: &[Incoming]) -> (Ids, &'h [Known]) {
+    let head: Ids = (known.iter())
+        .filter_map(|incoming| match incoming.origin? {
+            Origin::Said(id) | Origin::Shortened(id) => Some(id),
+            Origin::Host(_) => None,
+        })
+        .collect();
+    let last = branch.iter().rposition(|known| head.contains(&known.id));
+    let behind = branch.get(last.map_or(0, |at| at + 1)..);
+    (head, behind.unwrap_or(&[]))
+}
+
+fn is_covered(covers: &[&IdSet], id: MessageId) -> bool {
+    covers.iter().any(|ids| ids.contains(id))
+}
+
+/// The fingerprints by which the messages at `aligned` are compared with the `old` ones. A shorter
+/// form has the one of its message.
+fn fingerprints_of(incoming: &[Incoming], aligned: &[usize], old: &[Known]) -> Vec<Fingerprint> {
+    let fingerprint_of: IdMap<Fingerprint> = old
+        .iter()
+        .map(|known| (known.id, known.fingerprint))
+        .collect();
+    let messages = aligned.iter().filter_map(|at| incoming.get(*at));
+    let fingerprints = messages.map(|new| match new.origin {
+        Some(Origin::Shortened(id)) => fingerprint_of.get(&id).copied().unwrap_or(new.fingerprint),
+        _ => new.fingerprint,
+    });
+    fingerprints.collect()
+}
+
+/// Those of the `old` messages that the client did not send last either. `log` is what it continues.
+fn unsent(history: &History, log: &WireLog, old: &[Known]) -> Ids {
+    let sent: Ids = log.units.iter().map(|unit| unit.origin.id()).collect();
+    // If a summary went, what it stood for went with it, or is sent in its own words again.
+    let stood_for: Vec<&IdSet> = (log.units.iter())
+        .filter_map(|unit| history.host_texts.covers(unit.origin.id()))
+        .collect();
+    (old.iter().map(|known| known.id))
+        .filter(|id| !sent.contains(id) && !is_covered(&stood_for, *id))
+        .collect()
+}
+
+/// Removes the host's summaries from an alignment. They have done their part, and what follows is
+/// about messages. Returns those of `aligned` that are left.
+fn without_summaries(
+    alignment: &mut Alignment,
+    aligned: Vec<usize>,
+    incoming: &[Incoming],
+    summaries: &Ids,
+) -> Vec<usize> {
+    let is_message = |(at, _): &(usize, Match)| {
+        let new = incoming.get(*at);
+        new.is_some_and(|new| !matches!(new.origin, Some(Origin::Host(_))))
+    };
+    let matches = std::mem::take(&mut alignment.matches);
+    let (aligned, matches) = (aligned.into_iter().zip(matches))
+        .filter(is_message)
+        .unzip();
+    alignment.matches = matches;
+    alignment.unmatched.retain(|id| !summaries.contains(id));
+    alignment.abridged.retain(|id| !summaries.contains(id));
+    alignment.cut &= !alignment.unmatched.is_empty();
+    aligned
+}
+
+/// Adds to a cut what summaries cover behind its first message. A summary may cover messages behind
+/// one that is shown, and they are cut off with it.
+fn cut_covered_too(alignment: &mut Alignment, branch: &[Known], covers: &[&IdSet]) {
+    if !alignment.cut {
+        return;
+    }
+    let first = alignment.unmatched.first();
+    let from = first.and_then(|first| branch.iter().position(|known| known.id == *first));
+    let behind = branch.iter().skip(from.unwrap_or(branch.len()));
+    let covered = behind.map(|known| known.id);
+    let covered = covered.filter(|id| is_covered(covers, *id));
+    alignment.unmatched.extend(covered);
 }
 
 /// Inserts the host's summaries that the request still holds into `old`, at the places at which they

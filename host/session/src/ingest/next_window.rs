@@ -13,11 +13,14 @@ use std::sync::Arc;
 use contexture_engine_api::{MessageId, MessageKind};
 use contexture_formats::FormatError;
 
-use contexture_transcript::{IdMap, IdSet, Ids, InForce, Known, WireEntry};
+use contexture_transcript::{IdMap, IdSet, Ids, InForce, Known, Origin, WireEntry};
+
+use super::Ingested;
+use super::compare::Compared;
 
 use crate::conversation::ConversationState;
 use crate::history::History;
-use crate::request::{Request, keep_what_was_said};
+use crate::request::{Request, split_off_host_words};
 use crate::window::Window;
 use crate::window_entry::WindowEntry;
 
@@ -34,7 +37,7 @@ pub(crate) struct Changes {
     /// Whether the request holds the whole conversation and adds messages only at the end.
     pub(crate) appends: bool,
     /// Whether the request begins with everything that the client sent last.
-    pub(crate) goes_on: bool,
+    pub(crate) repeats_last: bool,
     /// What the client sent last in its own words. Empty if a message of the user's was cut off or
     /// edited, so that an earlier one may be the last now.
     pub(crate) settled: Ids,
@@ -43,18 +46,60 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Sets what is settled. `history` is the one before the request.
-    pub(crate) fn settle(&mut self, history: &History) {
+    /// What a request changes whose messages have their origins. `history` is the one before the
+    /// request. What comes before the cut is not known yet.
+    pub(super) fn of(
+        compared: &Compared,
+        ingested: &Ingested,
+        history: &History,
+        repeats_last: bool,
+    ) -> Self {
+        let alignment = &compared.alignment;
+        let said_again = alignment.said_again.iter().filter_map(|(old, at)| {
+            let at = compared.aligned.get(*at)?;
+            Some((*old, compared.incoming.get(*at)?.origin?.id()))
+        });
+        let revised = ingested.revised.iter().map(|(new, old)| (*old, *new));
+        let mut changes = Self {
+            unmatched: alignment.unmatched.iter().copied().collect(),
+            cut: alignment.cut,
+            after: None,
+            revised: revised.collect(),
+            said_again: said_again.collect(),
+            appends: compared.appends,
+            repeats_last,
+            settled: Ids::default(),
+            withdrawn: withdrawn_texts(compared, history),
+        };
+        changes.settled = changes.settled(history);
+        changes
+    }
+
+    /// What is settled. `history` is the one before the request.
+    fn settled(&self, history: &History) -> Ids {
         let goes = |known: &Known| {
             let is_cut_off = self.cut && self.unmatched.contains(&known.id);
             is_cut_off || self.revised.contains_key(&known.id)
         };
         let mut of_user = (history.branch().iter()).filter(|known| known.fingerprint.is_of_user());
-        if !self.goes_on && !of_user.any(goes) {
-            let said = history.sent.units.iter().filter(|unit| unit.is_said());
-            self.settled = said.map(|unit| unit.origin.id()).collect();
+        if self.repeats_last || of_user.any(goes) {
+            return Ids::default();
         }
+        let said = history.sent.units.iter().filter(|unit| unit.is_said());
+        said.map(|unit| unit.origin.id()).collect()
     }
+}
+
+/// The texts of the host that the client sent last and that the request lacks. `history` is the one
+/// before the request.
+fn withdrawn_texts(compared: &Compared, history: &History) -> Ids {
+    let sent = (compared.incoming.iter()).filter_map(|new| Some(new.origin?.id()));
+    let sent: Ids = sent.collect();
+    let before = history.sent.units.iter().skip(compared.kept);
+    (before.filter(|unit| matches!(unit.origin, Origin::Host(_))))
+        .map(|unit| unit.origin.id())
+        .filter(|id| !sent.contains(id))
+        .collect()
 }
 
 impl ConversationState {
@@ -76,7 +121,7 @@ impl ConversationState {
         // After a rewind, or an edit that leaves the last message empty, the user's last words may be
         // under a summary or shortened. The model must see them in full if the client sends them so.
         // An engine may have shortened them when they were the last already.
-        let may_hide_the_user = !changes.goes_on;
+        let may_hide_the_user = !changes.repeats_last;
         if changes.appends && !resumed && !self.window.is_empty() {
             let window = Arc::make_mut(&mut self.window);
             window.set_next_id(next_id);
@@ -208,48 +253,86 @@ impl ConversationState {
         changes: &Changes,
         read: &IdMap<WindowEntry>,
     ) -> Result<Vec<WindowEntry>, FormatError> {
-        let entries = match self.history.resumed {
-            false => self.window.entries().to_vec(),
+        let (places, entries) = match self.history.resumed {
+            false => {
+                let entries = self.window.entries();
+                let places = entries.iter().map(WindowEntry::id).collect();
+                (places, entries.to_vec())
+            }
             true => {
-                let wanted: Ids = in_force.window.ids().collect();
-                let forms: IdMap<MessageId> = (changes.revised.iter())
-                    .chain(&changes.said_again)
-                    .map(|(old, new)| (*new, *old))
-                    .collect();
-                let then = |id: MessageId| forms.get(&id).copied().unwrap_or(id);
-                let messages = self.entries_of(request, read, |id| wanted.contains(&then(id)))?;
-                // Messages that are said again or edited are found under the ids of the saved window.
-                let messages = messages
-                    .into_iter()
-                    .map(|(id, entry)| (then(id), entry.renamed(then(id))))
-                    .collect();
-                Window::restore(&in_force.window, &messages, &self.counter)
+                let places: Vec<MessageId> = in_force.window.ids().collect();
+                (
+                    places,
+                    self.saved_entries(request, in_force, changes, read)?,
+                )
             }
         };
-        let places: Vec<MessageId> = match self.history.resumed {
-            false => entries.iter().map(WindowEntry::id).collect(),
-            true => in_force.window.ids().collect(),
-        };
+        let next = self.carried_over(&places, entries, changes, read);
+        let placed: Ids = next.iter().map(WindowEntry::id).collect();
+        let left_out = in_force.window.left_out();
+        let unplaced: Ids = (self.history.branch().iter())
+            .map(|known| known.id)
+            .filter(|id| !placed.contains(id) && !left_out.contains(*id))
+            .collect();
+        let since = self.entries_of(request, read, |id| unplaced.contains(&id))?;
+        Ok(self.insert_since(next, since))
+    }
+
+    /// The entries of a window that was saved, under the ids that they had then. Entries whose
+    /// messages the request lacks are missing.
+    ///
+    /// # Errors
+    /// A message of the request cannot be read.
+    fn saved_entries(
+        &mut self,
+        request: &Request<'_>,
+        in_force: &InForce,
+        changes: &Changes,
+        read: &IdMap<WindowEntry>,
+    ) -> Result<Vec<WindowEntry>, FormatError> {
+        let wanted: Ids = in_force.window.ids().collect();
+        // Messages that are said again or edited are found under the ids of the saved window.
+        let forms: IdMap<MessageId> = (changes.revised.iter())
+            .chain(&changes.said_again)
+            .map(|(old, new)| (*new, *old))
+            .collect();
+        let then = |id: MessageId| forms.get(&id).copied().unwrap_or(id);
+        let messages = self.entries_of(request, read, |id| wanted.contains(&then(id)))?;
+        let messages = messages
+            .into_iter()
+            .map(|(id, entry)| (then(id), entry.renamed(then(id))))
+            .collect();
+        Ok(Window::restore(&in_force.window, &messages, &self.counter))
+    }
+
+    /// The entries of the earlier window that stay, in their present form. `places` are the ids of
+    /// the whole earlier window, and `entries` those of its entries that are known.
+    fn carried_over(
+        &self,
+        places: &[MessageId],
+        entries: Vec<WindowEntry>,
+        changes: &Changes,
+        read: &IdMap<WindowEntry>,
+    ) -> Vec<WindowEntry> {
         let went = |id| changes.unmatched.contains(&id);
         let went_with = |covers: Option<&IdSet>| {
             covers.is_some_and(|covers| !covers.is_empty() && covers.iter().all(went))
         };
         let mut next = Vec::with_capacity(entries.len());
         let mut entries = entries.into_iter().peekable();
-        let mut placed = Ids::default();
         let mut last_went = false;
         let mut last_is_revised = false;
         for id in places {
             // After a restart, nothing is known of a message that the client does not send.
-            let Some(entry) = entries.next_if(|entry| entry.id() == id) else {
+            let Some(entry) = entries.next_if(|entry| entry.id() == *id) else {
                 (last_went, last_is_revised) = (true, false);
                 continue;
             };
             // A summary of a lost record stands for what nobody knows, and is there as long as the
             // client sends it.
-            let covers = self.history.host_texts.covers(id);
+            let covers = self.history.host_texts.covers(*id);
             let is_of_lost_record = !entry.is_notice() && covers.is_some_and(IdSet::is_empty);
-            if is_of_lost_record && changes.withdrawn.contains(&id) {
+            if is_of_lost_record && changes.withdrawn.contains(id) {
                 (last_went, last_is_revised) = (true, false);
                 continue;
             }
@@ -259,27 +342,30 @@ impl ConversationState {
                 continue;
             }
             last_went |= !entry.is_notice();
-            last_is_revised = changes.revised.contains_key(&id);
+            last_is_revised = changes.revised.contains_key(id);
             let moved = changes
                 .revised
-                .get(&id)
-                .or_else(|| changes.said_again.get(&id));
+                .get(id)
+                .or_else(|| changes.said_again.get(id));
             let entry = match moved.and_then(|new| read.get(new)) {
-                Some(message) if changes.said_again.contains_key(&id) => entry.moved_to(message),
+                Some(message) if changes.said_again.contains_key(id) => entry.moved_to(message),
                 Some(message) => message.clone(),
-                None if went(id) || changes.cut && went_with(covers) => continue,
+                None if went(*id) || changes.cut && went_with(covers) => continue,
                 None => entry,
             };
             last_went = false;
-            placed.insert(entry.id());
             next.push(entry);
         }
-        let left_out = in_force.window.left_out();
-        let unplaced: Ids = (self.history.branch().iter())
-            .map(|known| known.id)
-            .filter(|id| !placed.contains(id) && !left_out.contains(*id))
-            .collect();
-        let mut since = self.entries_of(request, read, |id| unplaced.contains(&id))?;
+        next
+    }
+
+    /// Inserts messages that have come since the compaction into its window, in the order of the
+    /// conversation.
+    fn insert_since(
+        &self,
+        mut next: Vec<WindowEntry>,
+        mut since: IdMap<WindowEntry>,
+    ) -> Vec<WindowEntry> {
         let branch = self.history.branch().iter().enumerate();
         let order: IdMap<usize> = branch.map(|(at, known)| (known.id, at)).collect();
         let mut at = 0;
@@ -292,18 +378,17 @@ impl ConversationState {
             at = order.get(&id).copied().unwrap_or(at);
             places.push(at);
         }
-        for known in self.history.branch() {
+        for (own, known) in self.history.branch().iter().enumerate() {
             let Some(entry) = since.remove(&known.id) else {
                 continue;
             };
-            let own = order.get(&known.id).copied().unwrap_or(usize::MAX);
             // Each message goes after the last entry that precedes it in the conversation.
             let before = places.iter().rposition(|place| *place < own);
             let at = before.map_or(0, |before| before + 1);
             next.insert(at, entry);
             places.insert(at, own);
         }
-        Ok(next)
+        next
     }
 
     /// The window as the request shows it, without a compaction.
@@ -360,10 +445,10 @@ impl ConversationState {
         for run in messages.chunk_by_mut(|one, next| one.wires.start == next.wires.start) {
             let Some(first) = run.first() else { continue };
             let units = self.history.sent.beginning_in(first.wires.start);
-            let all = run.len();
-            let views = units.iter().zip(run.iter_mut());
-            let said = views.filter(|(unit, _)| unit.is_said());
-            keep_what_was_said(said.map(|(_, read)| read).collect(), all);
+            split_off_host_words(run, |at, read| {
+                let is_said = units.get(at).is_some_and(WireEntry::is_said);
+                is_said.then_some(read)
+            });
             for (unit, message) in units.iter().zip(run) {
                 let id = unit.origin.id();
                 let looks = message

@@ -25,8 +25,15 @@ impl Origins {
         MessageId(self.next_id - 1)
     }
 
+    /// Sets the origins of all messages of a request. Returns how many of them are summaries that
+    /// the session has no record of.
+    pub(super) fn set(&mut self, history: &mut History, compared: &mut Compared) -> usize {
+        self.of_messages(history, compared);
+        self.of_host_texts(history, compared)
+    }
+
     /// Sets the origins of the messages that were aligned with the conversation.
-    pub(super) fn of_messages(&mut self, history: &mut History, compared: &mut Compared) {
+    fn of_messages(&mut self, history: &mut History, compared: &mut Compared) {
         let (incoming, alignment) = (&mut compared.incoming, &compared.alignment);
         let is_abridged = incoming.iter().any(Incoming::is_foreign_summary);
         let is_first = history.branch().is_empty();
@@ -110,13 +117,9 @@ impl Origins {
     }
 
     /// Sets the origins of the host's texts that the session has no record of. Returns how many of
-    /// them are summaries. These stand for the `abridged` messages.
-    pub(super) fn of_host_texts(
-        &mut self,
-        history: &mut History,
-        incoming: &mut [Incoming],
-        abridged: &[MessageId],
-    ) -> usize {
+    /// them are summaries. These stand for the abridged messages.
+    fn of_host_texts(&mut self, history: &mut History, compared: &mut Compared) -> usize {
+        let (incoming, abridged) = (&mut compared.incoming, &compared.alignment.abridged);
         let renamed = &self.ingested.unsent_again;
         history.rename_covered(renamed);
         let now = |id: &MessageId| *renamed.get(id).unwrap_or(id);

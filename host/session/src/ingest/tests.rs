@@ -106,7 +106,10 @@ fn a_shorter_request_cuts_the_conversation_back() {
 fn what_was_lent_may_be_left_out() {
     let all = talk(0..6);
     let (mut ingest, mut current) = begun(&all);
-    assert_eq!(ingest.lend(&current.history, Some(4)), Some(MessageId(5)));
+    assert_eq!(
+        ingest.allow_missing_from(&current.history, Some(4)),
+        Some(MessageId(5))
+    );
     let ingested = send(&mut ingest, &mut current, &all[..4]).unwrap();
     assert_eq!(ingested.relation, Relation::Continues);
 }
@@ -474,7 +477,7 @@ fn the_engine_lacks_what_follows_the_cursor() {
     let unseen = current.unseen(None).unwrap();
     let shown: Vec<MessageId> = unseen.0.iter().map(WindowEntry::id).collect();
     assert_eq!((shown, unseen.1), (ids(1..=4), 0));
-    current.history.set_cursor(Some(MessageId(2)));
+    current.history.shown.set_cursor(Some(MessageId(2)));
     // The text is neither in the request nor in memory now.
     current.unshown.clear();
     current.replace_window(Window::of(Vec::new(), None, 5));

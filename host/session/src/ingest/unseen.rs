@@ -26,7 +26,7 @@ impl ConversationState {
         &mut self,
         request: Option<&Request<'_>>,
     ) -> Result<(Vec<WindowEntry>, u64), FormatError> {
-        let logged = self.history.after(self.history.cursor()).iter();
+        let logged = self.history.after(self.history.shown.cursor()).iter();
         let ids: Vec<MessageId> = logged.map(|logged| logged.id).collect();
         let all: Ids = ids.iter().copied().collect();
         let mut found: IdMap<WindowEntry> = (self.unshown.iter())
