@@ -28,7 +28,7 @@ use contexture::config::OnFailure;
 use contexture::engines::{Engines, OpenError};
 use contexture::formats::Format;
 use contexture::session::{
-    Compact, Comparison, Record, RecordError, Session, SessionError, SessionOptions, TurnOptions,
+    Compact, Comparison, Record, Session, SessionError, SessionOptions, TurnOptions,
 };
 
 #[derive(Debug, clap::Args)]
@@ -172,7 +172,9 @@ fn one(args: &ImportArgs, file: &Path, session_id: &str, global: &Global) -> Res
         terminal::say(&format!("{}\n", terminal::warning(&warning)));
     }
     session.end().map_err(failed)?;
-    check_kept(&store)?;
+    // Somebody may have deleted the record during the import. The messages would be lost without an
+    // error.
+    store.check_exists()?;
     let vectors = make_vectors(&engines, &store, engine, session_id);
     let mut answer = json!({
         "session": session_id,
@@ -233,17 +235,6 @@ fn make_vectors(
             terminal::say(&format!("{}\n", terminal::warning(&what)));
             Some(vectors)
         }
-    }
-}
-
-/// Fails if the record's file no longer exists. Somebody may have deleted it during the import. A
-/// process that has a file open does not notice that, so the messages would be lost without an
-/// error.
-fn check_kept(store: &Record) -> Result<(), CliError> {
-    let path = store.path().to_owned();
-    match path.exists() {
-        true => Ok(()),
-        false => Err(CliError::Sessions(RecordError::Gone { path })),
     }
 }
 
