@@ -19,17 +19,15 @@ use contexture_engine_api::StoreCommand;
 use serde_json::json;
 
 use crate::choice::{EngineChoice, KEEPER};
-use crate::error::{CliError, Lines};
+use crate::error::CliError;
 use crate::human::{counted, grouped};
 use crate::kept::{self, Vectors};
 use crate::terminal::{self, Progress};
 use crate::{Global, OK, import_all, input, output, sessions, start, window};
 use contexture::config::OnFailure;
-use contexture::engines::{Engines, OpenError};
+use contexture::engines::Engines;
 use contexture::formats::Format;
-use contexture::session::{
-    Compact, Comparison, Record, Session, SessionError, SessionOptions, TurnOptions,
-};
+use contexture::session::{Compact, Comparison, Record, Session, SessionOptions, TurnOptions};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -107,7 +105,7 @@ fn one(args: &ImportArgs, file: &Path, session_id: &str, global: &Global) -> Res
         return Err(CliError::NoConversation { input: read.name });
     };
     for warning in conversation.warnings() {
-        terminal::say(&format!("{}\n", terminal::warning(warning)));
+        terminal::warn(warning);
     }
 
     let wish = EngineChoice {
@@ -134,7 +132,7 @@ fn one(args: &ImportArgs, file: &Path, session_id: &str, global: &Global) -> Res
         ));
     }
     if let Some(note) = wish.note(engine, loaded) {
-        terminal::say(&format!("{note}\n"));
+        terminal::note(&note);
     }
     // The history contains everything that was said, including what the agent compacted away.
     let whole = (conversation.whole())
@@ -142,13 +140,7 @@ fn one(args: &ImportArgs, file: &Path, session_id: &str, global: &Global) -> Res
         .map(Arc::new);
     let history = whole.as_ref().unwrap_or(&conversation);
     let agent = window::choose(None, None, conversation.model(), engines.config()).agent;
-    let failed = |error: SessionError| match error {
-        SessionError::Open(error @ OpenError::Settings { .. }) => CliError::of_open(error),
-        error => CliError::EngineFailed {
-            because: "an import is for one engine",
-            reason: Lines(error.to_string()),
-        },
-    };
+    let failed = |error| CliError::of_session(error, "an import is for one engine");
     let options = SessionOptions::default().engine(Some(engine.to_owned()));
     let opened = Session::open(&engines, Some(&store), session_id, agent, options);
     let mut session = opened.map_err(failed)?;
@@ -169,7 +161,7 @@ fn one(args: &ImportArgs, file: &Path, session_id: &str, global: &Global) -> Res
         session.resume_log(&conversation, history);
     }
     for warning in session.take_warnings() {
-        terminal::say(&format!("{}\n", terminal::warning(&warning)));
+        terminal::warn(&warning);
     }
     session.end().map_err(failed)?;
     // Somebody may have deleted the record during the import. The messages would be lost without an
@@ -190,9 +182,8 @@ fn one(args: &ImportArgs, file: &Path, session_id: &str, global: &Global) -> Res
     }
     if conversation.system().is_some() {
         answer["system_prompt"] = json!("not among the messages");
-        terminal::say(
-            "note: the system prompt is not among the messages: it is no part of the history, and comes with every \
-             request\n",
+        terminal::note(
+            "the system prompt is not among the messages: it is no part of the history, and comes with every request",
         );
     }
     if let Some(vectors) = vectors {
@@ -232,7 +223,7 @@ fn make_vectors(
                 "the messages are imported, but not all have vectors: {error}; `contexture sessions index {session}` \
                  makes the missing ones"
             );
-            terminal::say(&format!("{}\n", terminal::warning(&what)));
+            terminal::warn(&what);
             Some(vectors)
         }
     }
@@ -274,7 +265,7 @@ fn check(compared: &Comparison, file: &str, session: &str) -> Result<(), CliErro
             grouped(cut as u64),
             grouped(revised as u64)
         );
-        terminal::say(&format!("{}\n", terminal::warning(&warning)));
+        terminal::warn(&warning);
     }
     Ok(())
 }

@@ -252,9 +252,9 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
             let index: DerivedIndex = kept::read(answer);
             let has_none = |session: &IndexedSession| session.embedded.is_none();
             if !index.sessions.is_empty() && index.sessions.iter().all(has_none) {
-                terminal::say(
-                    "note: no embedder is configured (context.engines.lcm.embedder), so questions find by words alone; \
-                     `contexture embedder install` gets one\n",
+                terminal::note(
+                    "no embedder is configured (context.engines.lcm.embedder), so questions find by words alone; \
+                     `contexture embedder install` gets one",
                 );
             }
             Ok(OK)
@@ -264,7 +264,7 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
             output::print_json(&answer)?;
             let is_empty = store.sessions().is_ok_and(|sessions| sessions.is_empty());
             if ok && is_empty {
-                terminal::say("note: no sessions are kept here, so there was nothing to check\n");
+                terminal::note("no sessions are kept here, so there was nothing to check");
             }
             Ok(if ok { OK } else { NEGATIVE })
         }
@@ -512,10 +512,7 @@ pub(crate) fn read_only(
         .engine(Some(engine.to_owned()))
         .read_only(Some(Arc::clone(store)));
     let opened = Session::open(engines, None, id, agent, options);
-    opened.map_err(|error| CliError::EngineFailed {
-        because: "what it derives of a session is its own",
-        reason: crate::error::Lines(error.to_string()),
-    })
+    opened.map_err(|error| CliError::of_session(error, "what it derives of a session is its own"))
 }
 
 /// Runs `work`, which may take long, and calls `pressed` once if the user presses Ctrl-C meanwhile.
@@ -608,7 +605,7 @@ fn mend(engines: &Engines) -> Result<u8, CliError> {
         return Ok(OK);
     }
     let what = "not everything is well after the repair: `remains` says what is not";
-    terminal::say(&format!("{}\n", terminal::warning(what)));
+    terminal::warn(what);
     Ok(NEGATIVE)
 }
 
@@ -681,7 +678,7 @@ fn back_up(engines: &Engines, to: &Path) -> Result<Value, CliError> {
     let damaged = stoppable(&clean_up, || Record::back_up(home, &copy, &mut take))?;
     for what in &damaged {
         let what = format!("copied as it is, for it is damaged: {what}");
-        terminal::say(&format!("{}\n", terminal::warning(&what)));
+        terminal::warn(&what);
     }
     std::fs::rename(&copy, to).map_err(cannot_write)?;
     Ok(json!({"backup": to, "bytes": bytes_in(to).map_err(cannot_write)?, "damaged": damaged}))
@@ -748,7 +745,7 @@ fn export(engines: &Engines, store: &Record, id: &str, whole: bool) -> Result<u8
         "the text of {} is not stored or cannot be read: run `contexture sessions verify`",
         counted(lost, "message")
     );
-    terminal::say(&format!("{}\n", terminal::warning(&what)));
+    terminal::warn(&what);
     Ok(NEGATIVE)
 }
 
@@ -897,7 +894,7 @@ pub(crate) fn ask_long(
 fn verify(engines: &Engines, of: &Of) -> Result<(Value, bool), CliError> {
     let damage = damage_of(engines.loaded())?;
     for what in &damage {
-        terminal::say(&format!("{}\n", terminal::warning(what)));
+        terminal::warn(what);
     }
     let engine = choice::keeper(engines, of.engine.as_deref(), None)?;
     let mut answer = match kept::list(engines, &engine)? {

@@ -76,14 +76,7 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
     };
     let missing = missing.map_or(0, |vectors| vectors.missing);
     let agent = window::choose(None, None, None, engines.config()).agent;
-    let failed = |error: SessionError| match error {
-        SessionError::Open(error @ OpenError::Settings { .. }) => CliError::of_open(error),
-        SessionError::Record(error) => CliError::Sessions(error),
-        error => CliError::EngineFailed {
-            because: "a tool is its engine's alone",
-            reason: Lines(error.to_string()),
-        },
-    };
+    let failed = |error| CliError::of_session(error, "a tool belongs to its engine");
     // The agent may have the session open, so it is opened for reading only.
     let options = SessionOptions::default()
         .engine(Some(engine.to_owned()))
@@ -153,7 +146,7 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
             counted(missing, "message"),
             id = args.session,
         );
-        terminal::say(&format!("{}\n", terminal::warning(&what)));
+        terminal::warn(&what);
     }
     let answer = session.call_tool(call).map_err(|error| match error {
         SessionError::Call(CallError::Failed {
