@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use serde::Serialize;
 
-use crate::error::{CliError, Lines};
+use crate::error::CliError;
 use crate::interrupt::{INTERRUPTED, Interrupt};
 use crate::terminal::{self, Progress};
 use crate::{Global, OK, engines, output, start, window};
@@ -276,8 +276,7 @@ impl<'a> Bench<'a> {
                 Ok(()) => {}
                 Err(error) if !args.engines.is_empty() => return Err(error),
                 Err(error) => {
-                    let warning = format!("the engine `{engine}` is left out: {error}");
-                    terminal::say(&format!("{}\n", terminal::warning(&warning)));
+                    terminal::warn(&format!("the engine `{engine}` is left out: {error}"));
                     continue;
                 }
             }
@@ -461,11 +460,5 @@ impl Comparison {
 }
 
 fn failed(error: SessionError) -> CliError {
-    match error {
-        SessionError::Open(error) => CliError::of_open(error),
-        failed => CliError::EngineFailed {
-            because: "the benchmark measures each engine alone",
-            reason: Lines(failed.to_string()),
-        },
-    }
+    CliError::of_session(error, "the benchmark measures each engine alone")
 }

@@ -66,7 +66,7 @@ impl EngineChoice<'_> {
                     None => "`context.engine` in the configuration names it",
                 };
                 return Some(format!(
-                    "note: the engine `{took}` takes over the session `{session}` from `{own}`: {by}"
+                    "the engine `{took}` takes over the session `{session}` from `{own}`: {by}"
                 ));
             }
             // The result of the command shows the engine that was named, so no note is needed.
@@ -79,7 +79,7 @@ impl EngineChoice<'_> {
 }
 
 fn not_configured(took: &str, configured: &str, why: &str) -> String {
-    format!("note: using the engine `{took}` instead of the configured `{configured}`: {why}")
+    format!("using the engine `{took}` instead of the configured `{configured}`: {why}")
 }
 
 /// Returns the engine to ask about stored sessions. This is the named one, the session's own, the
@@ -103,7 +103,7 @@ pub(crate) fn keeper(
     };
     let configured = &loaded.config.context.engine;
     if engine != *configured {
-        terminal::say(&format!("{}\n", not_configured(&engine, configured, why)));
+        terminal::note(&not_configured(&engine, configured, why));
     }
     Ok(engine)
 }

@@ -22,7 +22,7 @@ use clap::builder::{
 
 use crate::choice::EngineChoice;
 use crate::dry_run::DryRun;
-use crate::error::{CliError, ENGINE_FAILED, Lines};
+use crate::error::{CliError, ENGINE_FAILED};
 use crate::input::Input;
 use crate::terminal::{self, Progress};
 use crate::{Global, NEGATIVE, OK, agent_logs, input, output, start, summary, window};
@@ -192,7 +192,7 @@ pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
     }
     // The result is written before the engine ends, because an engine may hang at its end.
     if let Some(Err(error)) = compacted.session.map(Session::end) {
-        terminal::say(&format!("{}\n", terminal::warning(&error.to_string())));
+        terminal::warn(&error.to_string());
     }
     Ok(exit_code(args, &compacted.reports))
 }
@@ -446,7 +446,7 @@ impl Job<'_> {
             self.warn(warning);
         }
         for note in chosen.notes {
-            self.say_once(format!("note: {note}"));
+            self.note(&note);
         }
         let marking = self.marking(&conversation, &chosen.agent.model);
         let conversation = Arc::new(conversation);
@@ -460,7 +460,7 @@ impl Job<'_> {
         let mut session = opened.map_err(|error| self.failed(error))?;
         let took = session.engine().name();
         if let Some(note) = self.choice.note(took, self.engines.loaded()) {
-            self.say_once(note);
+            self.note(&note);
         }
         let result = self.compact_in(&mut session, &conversation);
         for warning in session.take_warnings() {
@@ -540,13 +540,13 @@ impl Job<'_> {
             }
             other => other.to_string(),
         };
-        CliError::EngineFailed {
-            because: match named {
+        CliError::engine_failed(
+            &reason,
+            match named {
                 true => "it was named with --engine",
                 false => "`context.on_failure` is `fail`",
             },
-            reason: Lines(reason),
-        }
+        )
     }
 
     /// Returns the conversation as a document in the output format. If nothing changed and the
@@ -575,7 +575,7 @@ impl Job<'_> {
             converted.map(|converted| {
                 for note in &converted.notes {
                     let note = format!("--to {}: {note}", self.target.format);
-                    terminal::say(&format!("{}\n", terminal::warning(&note)));
+                    terminal::warn(&note);
                 }
                 converted.document
             })
@@ -670,6 +670,10 @@ impl Job<'_> {
 
     fn warn(&mut self, what: &str) {
         self.say_once(terminal::warning(what));
+    }
+
+    fn note(&mut self, what: &str) {
+        self.say_once(format!("note: {what}"));
     }
 
     fn say_once(&mut self, what: String) {

@@ -256,7 +256,7 @@ fn set(loaded: &Loaded, folder: &Path) -> Result<(), CliError> {
         path.display()
     ))?;
     if loaded.config.context.engine != "lcm" {
-        terminal::say("note: only the engine `lcm` uses it, and `context.engine` is another one\n");
+        terminal::note("only the engine `lcm` uses it, and `context.engine` is another one");
     }
     terminal::say("`contexture sessions index` makes the vectors of stored messages\n");
     Ok(())

@@ -16,11 +16,10 @@ use std::sync::atomic::AtomicBool;
 use contexture_engine_api::Decision;
 use serde_json::Value;
 
-use crate::error::{CliError, Lines};
+use crate::error::CliError;
 use crate::human::{counted, grouped};
 use crate::{Global, OK, input, output, start, summary, terminal, window};
 use contexture::config::{Loaded, OnFailure};
-use contexture::engines::OpenError;
 use contexture::providers::{NoModel, Resolved, configured_client};
 use contexture::replay::TempHome;
 use contexture::session::{
@@ -72,7 +71,7 @@ pub(crate) fn run(
     let conversation = Arc::new(read.conversations.swap_remove(0));
     let chosen = window::choose(context_length, None, conversation.model(), &loaded.config);
     for note in &chosen.notes {
-        terminal::say(&format!("note: {note}\n"));
+        terminal::note(note);
     }
     let stage = TempHome::new(loaded, client).map_err(CliError::TempHome)?;
     let mut session = open(&stage, engine, chosen.agent).map_err(failed)?;
@@ -132,7 +131,7 @@ pub(crate) fn run(
     let status = session.status().map_err(failed)?;
     row(&mut text, "status", output::pretty(&status).trim_end());
     for warning in session.take_warnings() {
-        terminal::say(&format!("{}\n", terminal::warning(&warning)));
+        terminal::warn(&warning);
     }
     session.end().map_err(failed)?;
     output::print(&terminal::visible(&text))?;
@@ -170,16 +169,6 @@ fn row(text: &mut String, label: &str, value: &str) {
     let _ = writeln!(text, "{label:<13}{value}");
 }
 
-/// Converts an error of the trial. A missing engine or wrong settings are the user's to correct,
-/// everything else is the engine's failure.
 fn failed(error: SessionError) -> CliError {
-    match error {
-        SessionError::Open(error @ (OpenError::Resolve(_) | OpenError::Settings { .. })) => {
-            CliError::of_open(error)
-        }
-        error => CliError::EngineFailed {
-            because: "this command tries it alone",
-            reason: Lines(error.to_string()),
-        },
-    }
+    CliError::of_session(error, "this command tries it alone")
 }

@@ -30,7 +30,7 @@ use contexture::mask_secrets;
 use contexture::prompt_cache::MarkError;
 use contexture::providers::ProviderError;
 use contexture::replay::TempHomeError;
-use contexture::session::RecordError;
+use contexture::session::{RecordError, SessionError};
 use contexture_gateway::GatewayError;
 
 /// The exit code for wrong usage, input or configuration, which the user can correct.
@@ -246,11 +246,31 @@ impl CliError {
                 error: EngineError::Cancelled,
                 ..
             }) => Self::Stopped,
-            OpenError::Call(error) => Self::EngineFailed {
-                because: "only it can read what it stores",
-                reason: Lines(error.to_string()),
-            },
+            OpenError::Call(error) => {
+                Self::engine_failed(&error, "only it can read what it stores")
+            }
             error => Self::of_open(error),
+        }
+    }
+
+    /// The failure of an engine. `because` says why no other engine takes its place.
+    pub(crate) fn engine_failed(error: &dyn fmt::Display, because: &'static str) -> Self {
+        Self::EngineFailed {
+            because,
+            reason: Lines(error.to_string()),
+        }
+    }
+
+    /// Converts the error of a session in a command that no other engine can do. A missing engine and
+    /// wrong settings are the user's to correct, and the record is not the engine's. Everything else
+    /// is the engine's failure, and `because` says why no other engine takes its place.
+    pub(crate) fn of_session(error: SessionError, because: &'static str) -> Self {
+        match error {
+            SessionError::Open(error @ (OpenError::Resolve(_) | OpenError::Settings { .. })) => {
+                Self::of_open(error)
+            }
+            SessionError::InUse(error) | SessionError::Record(error) => Self::Sessions(error),
+            error => Self::engine_failed(&error, because),
         }
     }
 
@@ -268,10 +288,10 @@ impl CliError {
     pub(crate) fn of_open(error: OpenError) -> Self {
         match error {
             OpenError::Settings { .. } => Self::Findings(Lines(error.to_string())),
-            OpenError::Call(error) => Self::EngineFailed {
-                because: "it was named with --engine, or `context.on_failure` is `fail`",
-                reason: Lines(error.to_string()),
-            },
+            OpenError::Call(error) => Self::engine_failed(
+                &error,
+                "it was named with --engine, or `context.on_failure` is `fail`",
+            ),
             error => Self::NoEngine(error),
         }
     }

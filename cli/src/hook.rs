@@ -27,7 +27,7 @@ use contexture::{Host, HostError, HostOptions};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::error::{CliError, Lines};
+use crate::error::CliError;
 use crate::human::counted;
 use crate::{Global, NEGATIVE, OK, input, output, terminal, window};
 use digest::{Budget, digest};
@@ -204,7 +204,7 @@ fn answer(agent: Caller, global: &Global) -> Result<(), CliError> {
 fn compact(host: &Host, agent: Caller, event: &Event) -> Result<Option<String>, CliError> {
     let conversation = conversation(agent, event)?;
     for warning in conversation.warnings() {
-        terminal::say(&format!("{}\n", terminal::warning(warning)));
+        terminal::warn(warning);
     }
     let name = "the agent's conversation";
     let whole = conversation.uncompacted();
@@ -228,7 +228,7 @@ fn compact(host: &Host, agent: Caller, event: &Event) -> Result<Option<String>, 
     let plan = session.render_plan(&conversation);
     let text = digest(&plan, &conversation, &tools, &budget);
     for warning in session.take_warnings() {
-        terminal::say(&format!("{}\n", terminal::warning(&warning)));
+        terminal::warn(&warning);
     }
     session.end().map_err(|error| failed(&error))?;
     Folder::note(host, agent, &event.cwd, &id)?;
@@ -245,10 +245,7 @@ fn not_opened(error: HostError) -> CliError {
 }
 
 fn failed(error: &dyn std::fmt::Display) -> CliError {
-    CliError::EngineFailed {
-        because: "the agent has its own compaction",
-        reason: Lines(error.to_string()),
-    }
+    CliError::engine_failed(error, "the agent has its own compaction")
 }
 
 /// Returns the error of an event that lacks a field.
@@ -302,7 +299,7 @@ fn conversation(agent: Caller, event: &Event) -> Result<Conversation, CliError> 
                     counted(left_out, "line"),
                     path.display()
                 );
-                terminal::say(&format!("{}\n", terminal::warning(&what)));
+                terminal::warn(&what);
             }
             messages
         }

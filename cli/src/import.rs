@@ -16,19 +16,19 @@ use std::sync::Arc;
 
 use clap::builder::NonEmptyStringValueParser;
 use contexture_engine_api::StoreCommand;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::choice::{EngineChoice, KEEPER};
-use crate::error::{CliError, Lines};
-use crate::human::{counted, grouped};
+use crate::error::CliError;
+use crate::human::counted;
 use crate::kept::{self, Vectors};
 use crate::terminal::{self, Progress};
 use crate::{Global, OK, import_all, input, output, sessions, start, window};
 use contexture::config::OnFailure;
-use contexture::engines::{Engines, OpenError};
-use contexture::formats::Format;
+use contexture::engines::Engines;
+use contexture::formats::{Conversation, Format};
 use contexture::session::{
-    Compact, Comparison, Record, RecordError, Session, SessionError, SessionOptions, TurnOptions,
+    Compact, Comparison, Record, Session, SessionError, SessionOptions, TurnOptions,
 };
 
 #[derive(Debug, clap::Args)]
@@ -94,36 +94,101 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
     one(args, file, session, global)
 }
 
+/// What is imported: a conversation, and the name of its file for messages.
+struct Source {
+    name: String,
+    /// The conversation with which its agent goes on.
+    conversation: Arc<Conversation>,
+    /// The conversation with what the agent compacted away. None if it compacted nothing.
+    whole: Option<Arc<Conversation>>,
+}
+
+impl Source {
+    /// Returns everything that was said, including what the agent compacted away.
+    fn history(&self) -> &Arc<Conversation> {
+        self.whole.as_ref().unwrap_or(&self.conversation)
+    }
+}
+
 /// Imports one conversation into a session.
 fn one(args: &ImportArgs, file: &Path, session_id: &str, global: &Global) -> Result<u8, CliError> {
     let mut loaded = start::load_config(global)?;
     loaded.config.context.on_failure = OnFailure::Fail;
     let engines = start::open_engines(loaded, global.offline, None)?;
     let store = start::open_store(&engines)?;
-    let mut read = input::read(file, args.format, args.strict)?;
-    input::select(&mut read, args.select)?;
-    read.require_one_for("a session")?;
-    let Some(conversation) = read.conversations.pop().map(Arc::new) else {
-        return Err(CliError::NoConversation { input: read.name });
-    };
-    for warning in conversation.warnings() {
-        terminal::say(&format!("{}\n", terminal::warning(warning)));
-    }
-
-    let wish = EngineChoice {
+    let source = read_one(args, file)?;
+    let history = source.history();
+    let choice = EngineChoice {
         session: Some(session_id),
         own: start::engine_of(&store, session_id)?,
         named: args.engine.as_deref(),
         rebind: args.rebind,
     };
+    let engine = engine_for(&choice, &engines)?;
+    let model = source.conversation.model();
+    let agent = window::choose(None, None, model, engines.config()).agent;
+    let options = SessionOptions::default().engine(Some(engine.clone()));
+    let opened = Session::open(&engines, Some(&store), session_id, agent, options);
+    let mut session = opened.map_err(failed)?;
+    let compared = session.compare(history).map_err(failed)?;
+    check(&compared, &source.name, session_id)?;
+    let new = play(&mut session, history)?;
+    if source.whole.is_some() {
+        session.resume_log(&source.conversation, history);
+    }
+    for warning in session.take_warnings() {
+        terminal::warn(&warning);
+    }
+    session.end().map_err(failed)?;
+    // Somebody may have deleted the record during the import. The messages would be lost without an
+    // error.
+    store.check_exists()?;
+    let vectors = make_vectors(&engines, &store, &engine, session_id);
+    if source.conversation.system().is_some() {
+        terminal::note(
+            "the system prompt is not among the messages: it is no part of the history, and comes with every request",
+        );
+    }
+    output::print_json(&json_of(session_id, &engine, &source, new, vectors))?;
+    Ok(OK)
+}
+
+fn failed(error: SessionError) -> CliError {
+    CliError::of_session(error, "an import is for one engine")
+}
+
+/// Reads the file and prints the warnings about it. Fails if it does not hold one conversation.
+fn read_one(args: &ImportArgs, file: &Path) -> Result<Source, CliError> {
+    let mut read = input::read(file, args.format, args.strict)?;
+    input::select(&mut read, args.select)?;
+    read.require_one_for("a session")?;
+    let Some(conversation) = read.conversations.pop() else {
+        return Err(CliError::NoConversation { input: read.name });
+    };
+    for warning in conversation.warnings() {
+        terminal::warn(warning);
+    }
+    let whole = (conversation.whole())
+        .map_err(|source| CliError::of_format(read.name.clone(), source))?
+        .map(Arc::new);
+    Ok(Source {
+        name: read.name,
+        conversation: Arc::new(conversation),
+        whole,
+    })
+}
+
+/// Returns the engine into which to import, and notes if it is not the configured one. Fails if it
+/// keeps no sessions.
+fn engine_for(choice: &EngineChoice<'_>, engines: &Engines) -> Result<String, CliError> {
     let loaded = engines.loaded();
-    let chosen = wish.engine(loaded)?;
+    let chosen = choice.engine(loaded)?;
     let engine = chosen.as_deref().or(loaded.written_engine());
     let engine = engine.unwrap_or(KEEPER);
-    if kept::list(&engines, engine)?.is_none() {
+    if kept::list(engines, engine)?.is_none() {
         return Err(CliError::usage(
             format!("the engine `{engine}` keeps no sessions, so nothing can be imported into one"),
-            match &wish.own {
+            match &choice.own {
                 Some(own) if own != KEEPER => {
                     format!(
                         "name one that does, and have it take the session over: --engine {KEEPER} --rebind"
@@ -133,27 +198,16 @@ fn one(args: &ImportArgs, file: &Path, session_id: &str, global: &Global) -> Res
             },
         ));
     }
-    if let Some(note) = wish.note(engine, loaded) {
-        terminal::say(&format!("{note}\n"));
+    if let Some(note) = choice.note(engine, loaded) {
+        terminal::note(&note);
     }
-    // The history contains everything that was said, including what the agent compacted away.
-    let whole = (conversation.whole())
-        .map_err(|source| CliError::of_format(read.name.clone(), source))?
-        .map(Arc::new);
-    let history = whole.as_ref().unwrap_or(&conversation);
-    let agent = window::choose(None, None, conversation.model(), engines.config()).agent;
-    let failed = |error: SessionError| match error {
-        SessionError::Open(error @ OpenError::Settings { .. }) => CliError::of_open(error),
-        error => CliError::EngineFailed {
-            because: "an import is for one engine",
-            reason: Lines(error.to_string()),
-        },
-    };
-    let options = SessionOptions::default().engine(Some(engine.to_owned()));
-    let opened = Session::open(&engines, Some(&store), session_id, agent, options);
-    let mut session = opened.map_err(failed)?;
-    let compared = session.compare(history).map_err(failed)?;
-    check(&compared, &read.name, session_id)?;
+    Ok(engine.to_owned())
+}
+
+/// Shows the messages to the session's engine, without a compaction. Returns how many of them the
+/// engine did not have. If an earlier import was interrupted, the host knows more of them than the
+/// engine.
+fn play(session: &mut Session, history: &Arc<Conversation>) -> Result<usize, CliError> {
     let progress = Progress::new(history.messages().len(), "importing");
     let mut new = 0;
     let shown = &mut |messages| {
@@ -164,40 +218,34 @@ fn one(args: &ImportArgs, file: &Path, session_id: &str, global: &Global) -> Res
     let options = TurnOptions::default().compact(Compact::Never);
     let turn = session.turn_over(history, &options, shown);
     turn.map_err(failed)?;
-    drop(progress);
-    if whole.is_some() {
-        session.resume_log(&conversation, history);
-    }
-    for warning in session.take_warnings() {
-        terminal::say(&format!("{}\n", terminal::warning(&warning)));
-    }
-    session.end().map_err(failed)?;
-    check_kept(&store)?;
-    let vectors = make_vectors(&engines, &store, engine, session_id);
+    Ok(new)
+}
+
+/// Returns what the command prints about an import, of which the engine did not have `new` messages.
+fn json_of(
+    session: &str,
+    engine: &str,
+    source: &Source,
+    new: usize,
+    vectors: Option<Vectors>,
+) -> Value {
     let mut answer = json!({
-        "session": session_id,
+        "session": session,
         "engine": engine,
-        "messages": history.messages().len(),
-        // The number of messages that the engine did not have. If an earlier import was
-        // interrupted, the host knows more of them than the engine.
+        "messages": source.history().messages().len(),
         "new": new,
     });
-    if whole.is_some() {
+    if source.whole.is_some() {
         // The number of messages with which the agent continues, its summary included.
-        answer["window"] = json!(conversation.messages().len());
+        answer["window"] = json!(source.conversation.messages().len());
     }
-    if conversation.system().is_some() {
+    if source.conversation.system().is_some() {
         answer["system_prompt"] = json!("not among the messages");
-        terminal::say(
-            "note: the system prompt is not among the messages: it is no part of the history, and comes with every \
-             request\n",
-        );
     }
     if let Some(vectors) = vectors {
         answer["embedded"] = json!(vectors.made);
     }
-    output::print_json(&answer)?;
-    Ok(OK)
+    answer
 }
 
 /// Makes the missing vectors of the session's messages, if the engine makes any. Returns the
@@ -226,24 +274,12 @@ fn make_vectors(
     match sessions::ask_long(&ask, "making vectors", command) {
         Ok(index) => Vectors::of(&kept::read(index)),
         Err(error) => {
-            let what = format!(
+            terminal::warn(&format!(
                 "the messages are imported, but not all have vectors: {error}; `contexture sessions index {session}` \
                  makes the missing ones"
-            );
-            terminal::say(&format!("{}\n", terminal::warning(&what)));
+            ));
             Some(vectors)
         }
-    }
-}
-
-/// Fails if the record's file no longer exists. Somebody may have deleted it during the import. A
-/// process that has a file open does not notice that, so the messages would be lost without an
-/// error.
-fn check_kept(store: &Record) -> Result<(), CliError> {
-    let path = store.path().to_owned();
-    match path.exists() {
-        true => Ok(()),
-        false => Err(CliError::Sessions(RecordError::Gone { path })),
     }
 }
 
@@ -276,14 +312,20 @@ fn check(compared: &Comparison, file: &str, session: &str) -> Result<(), CliErro
             counted(cut as u64, "message")
         ));
     }
-    if cut + revised > 0 {
-        let warning = format!(
-            "of the session's messages {} at its end are not in {file}, and {} are there in another form; what they \
-             were stays stored, and is found",
-            grouped(cut as u64),
-            grouped(revised as u64)
-        );
-        terminal::say(&format!("{}\n", terminal::warning(&warning)));
+    let mut differs = Vec::new();
+    if cut > 0 {
+        let messages = counted(cut as u64, "message");
+        differs.push(format!("lacks the last {messages} of the session"));
+    }
+    if revised > 0 {
+        let messages = counted(revised as u64, "message");
+        differs.push(format!("has {messages} of the session in a different form"));
+    }
+    if !differs.is_empty() {
+        terminal::warn(&format!(
+            "{file} {}. The stored versions are kept and stay searchable",
+            differs.join(" and ")
+        ));
     }
     Ok(())
 }

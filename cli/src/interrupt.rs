@@ -5,15 +5,17 @@
 //! steps. It then asks the engine to stop and reports what was done.
 //!
 //! A thread of its own listens, because the command itself waits for the engine. The second press
-//! still ends the process at once, for an engine that does not stop.
+//! still ends the process at once, for an engine that does not stop. A command that is one long call
+//! runs in [`watched`], which also shows its progress.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::process::exit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::task::Poll;
+use std::time::Duration;
 
 use contexture_engine_api::unwatch_exit;
 use tokio::runtime::Builder;
@@ -21,6 +23,9 @@ use tokio::signal::ctrl_c;
 
 /// The exit code that a shell gives to a command that Ctrl-C ended: 128 and the number of SIGINT.
 pub(crate) const INTERRUPTED: u8 = 130;
+
+/// How often [`watched`] looks whether the user pressed Ctrl-C.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Whether the user pressed Ctrl-C. The first press is only noted, so that the command can stop at
 /// a good point and report its result so far. The second press ends the process at once.
@@ -64,4 +69,30 @@ impl Interrupt {
     pub(crate) fn is_pressed(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// Runs `work`, which may take long. Meanwhile another thread calls `pressed` once if the user presses
+/// Ctrl-C, and `tick` twenty times a second. `tick` is told whether the user has pressed Ctrl-C.
+pub(crate) fn watched<T>(
+    pressed: impl FnOnce() + Send,
+    mut tick: impl FnMut(bool) + Send,
+    work: impl FnOnce() -> T,
+) -> T {
+    let interrupt = Interrupt::listen();
+    let mut pressed = Some(pressed);
+    std::thread::scope(|scope| {
+        let (done, is_done) = channel::<()>();
+        scope.spawn(move || {
+            while is_done.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                let is_pressed = interrupt.is_pressed();
+                if is_pressed && let Some(pressed) = pressed.take() {
+                    pressed();
+                }
+                tick(is_pressed);
+            }
+        });
+        let answer = work();
+        drop(done);
+        answer
+    })
 }

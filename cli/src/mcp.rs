@@ -31,7 +31,7 @@ use rmcp::{RoleServer, ServerHandler, ServiceExt};
 use serde_json::Value;
 use tokio::io::AsyncWrite;
 
-use crate::error::{CliError, Lines};
+use crate::error::CliError;
 use crate::hook::{self, Caller};
 use crate::{Global, OK, history_tools, output, serve, start};
 use stdio::Stdio;
@@ -118,11 +118,8 @@ pub(crate) fn run(args: &McpArgs, global: &Global) -> Result<u8, CliError> {
     Ok(OK)
 }
 
-fn failed(error: impl ToString) -> CliError {
-    CliError::EngineFailed {
-        because: "a tool belongs to its engine",
-        reason: Lines(error.to_string()),
-    }
+fn failed(error: impl std::fmt::Display) -> CliError {
+    CliError::engine_failed(&error, "a tool belongs to its engine")
 }
 
 impl Which {

@@ -404,7 +404,7 @@ fn build(manifest: &Manifest, release: bool) -> Result<(), CliError> {
     // The new library may not match the pin in the manifest. It is then not loaded, which the user
     // should know at once.
     if let Err(problem) = manifest.verify(&library) {
-        terminal::say(&format!("{}\n", terminal::warning(&problem.to_string())));
+        terminal::warn(&problem.to_string());
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 
-use crate::error::{CliError, ENGINE_FAILED, Lines};
+use crate::error::{CliError, ENGINE_FAILED};
 use crate::human::grouped;
 use crate::terminal::{self, Progress};
 use crate::{Global, OK, input, output, replay_table, start, window};
@@ -192,11 +192,11 @@ fn prices(args: &ReplayArgs, ttl: CacheTtl) -> Result<Prices, CliError> {
 fn show_warnings(report: &Report) {
     for row in &report.totals {
         for warning in row.warnings.iter().take(SHOWN_WARNINGS) {
-            warn(&format!("{}: {warning}", row.engine));
+            terminal::warn(&format!("{}: {warning}", row.engine));
         }
         let more = row.warnings.len().saturating_sub(SHOWN_WARNINGS);
         if more > 0 {
-            warn(&format!(
+            terminal::warn(&format!(
                 "{}: and {} more; --report lists them all",
                 row.engine,
                 grouped(more as u64)
@@ -238,13 +238,13 @@ fn read_all(args: &ReplayArgs, loaded: &Loaded) -> Result<Vec<NamedRecording>, C
             let told = conversation.warnings().iter().cloned().chain(chosen.notes);
             for note in told.map(|note| format!("{}: {note}", read.name)) {
                 if !notes.contains(&note) {
-                    warn(&note);
+                    terminal::warn(&note);
                     notes.push(note);
                 }
             }
             let recording = Recording::new(conversation, chosen.agent);
             if let Some(note) = calibrated(&recording) {
-                terminal::say(&format!("note: {}: {note}\n", read.name));
+                terminal::note(&format!("{}: {note}", read.name));
             }
             inputs.push(NamedRecording {
                 name: read.name.clone(),
@@ -279,18 +279,8 @@ fn stage(args: &ReplayArgs, global: &Global, loaded: Loaded) -> Result<TempHome,
     Ok(stage)
 }
 
-fn warn(what: &str) {
-    terminal::say(&format!("{}\n", terminal::warning(what)));
-}
-
 fn failed(error: SessionError) -> CliError {
-    match error {
-        SessionError::Open(error) => CliError::of_open(error),
-        failed => CliError::EngineFailed {
-            because: "`context.on_failure` is `fail`",
-            reason: Lines(failed.to_string()),
-        },
-    }
+    CliError::of_session(error, "`context.on_failure` is `fail`")
 }
 
 /// Returns the row that the log itself recorded, if it did, and the row for no engine at all. They

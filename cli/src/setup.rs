@@ -16,12 +16,12 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use contexture::config::Loaded;
 use contexture::prompt_cache::{CacheProvider, provider_at};
-use contexture::session::{AgentWindow, Session, SessionError, SessionOptions};
+use contexture::session::{AgentWindow, Session, SessionOptions};
 use contexture_engine_api::ToolSpec;
 
 use crate::dry_run::DryRun;
 use crate::edit::{Conflict, EditError, apply};
-use crate::error::{CliError, Lines, did_you_mean};
+use crate::error::{CliError, did_you_mean};
 use crate::output::is_dangling;
 use crate::{Global, OK, consent, output, start, terminal};
 use agents::{AGENTS, Plan, Settable, SetupContext};
@@ -230,10 +230,7 @@ fn engine_tools(loaded: &Loaded) -> Result<Vec<ToolSpec>, CliError> {
     let stage = DryRun::of(&engines, None)?;
     let options = SessionOptions::default();
     let agent = AgentWindow::new("", 0, 0);
-    let failed = |error: SessionError| CliError::EngineFailed {
-        because: "a tool belongs to its engine",
-        reason: Lines(error.to_string()),
-    };
+    let failed = |error| CliError::of_session(error, "a tool belongs to its engine");
     let session = Session::open(stage.engines(), None, "tools", agent, options);
     session.map_err(failed)?.tools().map_err(failed)
 }
@@ -300,8 +297,8 @@ fn set_up(
     }
     for entry in &journal.files {
         for old in &entry.replaced {
-            terminal::say(&format!(
-                "note: your value of `{}` in {} is replaced: {}\n",
+            terminal::note(&format!(
+                "your value of `{}` in {} is replaced: {}",
                 old.path.join("."),
                 entry.path.display(),
                 old.value
@@ -473,7 +470,7 @@ fn plan_changes(
 
 fn say_left(left: &[String]) {
     for what in left {
-        terminal::say(&format!("{}\n", terminal::warning(what)));
+        terminal::warn(what);
     }
 }
 

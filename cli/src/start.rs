@@ -30,7 +30,7 @@ const PATIENCE_MS: u64 = 60_000;
 pub(crate) fn load_config(global: &Global) -> Result<Loaded, CliError> {
     let loaded = read_config(global).map_err(CliError::config)?;
     for warning in &loaded.warnings {
-        terminal::say(&format!("{}\n", terminal::warning(&warning.to_string())));
+        terminal::warn(&warning.to_string());
     }
     Ok(loaded)
 }
@@ -101,7 +101,7 @@ pub(super) fn model_client(
         // missed.
         && reason.is_unexpected()
     {
-        terminal::say(&format!("{}\n", terminal::warning(&reason.to_string())));
+        terminal::warn(&reason.to_string());
     }
     Ok(configured_client(config, resolved))
 }
@@ -118,7 +118,7 @@ pub(crate) fn leave_the_record_aside(error: &RecordError) -> bool {
         return false;
     }
     let said = format!("the record of sessions is not used: {error}");
-    terminal::say(&format!("{}\n", terminal::warning(&said)));
+    terminal::warn(&said);
     *damage = Some(error.to_string());
     true
 }

@@ -69,6 +69,17 @@ pub(crate) fn say_styled(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
+/// Writes a warning to stderr, as [`say`] does.
+pub(crate) fn warn(what: &str) {
+    say(&format!("{}\n", warning(what)));
+}
+
+/// Writes a note to stderr, as [`say`] does: what the user may want to know although nothing is
+/// wrong.
+pub(crate) fn note(what: &str) {
+    say(&format!("note: {what}\n"));
+}
+
 /// Returns a warning as it is shown: with its prefix, and with all further lines indented.
 pub(crate) fn warning(what: &str) -> String {
     format!("warning: {}", what.trim_end().replace('\n', "\n  "))

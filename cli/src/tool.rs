@@ -12,7 +12,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use clap::builder::NonEmptyStringValueParser;
-use contexture_engine_api::{EngineError, MessageId, ToolCall, ToolSpec};
+use contexture_engine_api::{EngineError, ToolCall, ToolSpec};
 use serde_json::{Map, Value};
 
 use crate::choice::{self, KEEPER};
@@ -20,9 +20,9 @@ use crate::dry_run::DryRun;
 use crate::error::{CliError, Lines, did_you_mean};
 use crate::human::counted;
 use crate::kept::{self, Vectors};
-use crate::{Global, OK, output, start, terminal, window};
+use crate::{Global, OK, output, sessions, start, terminal, window};
 use contexture::engines::{CallError, Engines, OpenError};
-use contexture::session::{Session, SessionError, SessionOptions};
+use contexture::session::{Record, Session, SessionError, SessionOptions};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -58,55 +58,20 @@ pub(crate) struct ToolArgs {
 pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
     let engines = start::open_engines(start::load_config(global)?, global.offline, None)?;
     let store = start::open_store_to_read(&engines)?;
-    let delivered = store.delivered(&args.session).map_err(CliError::Sessions)?;
-    let remembered = delivered.as_ref().map(|delivered| delivered.engine.clone());
-    let engine = choice::keeper(&engines, args.engine.as_deref(), remembered)?;
-    let engine = engine.as_str();
-    let derives = kept::list(&engines, engine)?.is_some();
-    if derives && delivered.is_none() {
+    let own = start::engine_of(&store, &args.session)?;
+    let is_stored = own.is_some();
+    let engine = choice::keeper(&engines, args.engine.as_deref(), own)?;
+    let derives = kept::list(&engines, &engine)?.is_some();
+    if derives && !is_stored {
         return Err(CliError::NoSession {
             session: args.session.clone(),
         });
     }
     // This counts before the session is opened, because an open session makes more vectors in the
     // background.
-    let missing = match derives {
-        true => Vectors::by(&engines, engine, &args.session),
-        false => None,
-    };
-    let missing = missing.map_or(0, |vectors| vectors.missing);
-    let agent = window::choose(None, None, None, engines.config()).agent;
-    let failed = |error: SessionError| match error {
-        SessionError::Open(error @ OpenError::Settings { .. }) => CliError::of_open(error),
-        SessionError::Record(error) => CliError::Sessions(error),
-        error => CliError::EngineFailed {
-            because: "a tool is its engine's alone",
-            reason: Lines(error.to_string()),
-        },
-    };
-    // The agent may have the session open, so it is opened for reading only.
-    let options = SessionOptions::default()
-        .engine(Some(engine.to_owned()))
-        .read_only(Some(Arc::clone(&store)));
-    let open = |engines: &Arc<Engines>| {
-        Session::open(engines, None, &args.session, agent.clone(), options.clone())
-    };
-    // If the engine has no folder yet, a temporary home is used, so that a question does not create
-    // one.
-    let mut copy = match engines.loaded().home.join("engines").join(engine).exists() {
-        false => Some(DryRun::of(&engines, None)?),
-        true => None,
-    };
-    let opened = match open(copy.as_ref().map_or(&engines, DryRun::engines)) {
-        // An engine needs a store that it can write to. It can derive its data again in a temporary
-        // home.
-        Err(error) if derives && is_of_storage(&error) => {
-            let made = DryRun::of(&engines, None)?;
-            open(copy.insert(made).engines())
-        }
-        opened => opened,
-    };
-    let mut session = opened.map_err(failed)?;
+    let vectors = derives.then(|| Vectors::by(&engines, &engine, &args.session));
+    let missing = vectors.flatten().map_or(0, |vectors| vectors.missing);
+    let (_home, mut session) = open(&engines, &store, &args.session, &engine, derives)?;
     let tools = session.tools().map_err(failed)?;
     let Some(name) = &args.name else {
         match args.json {
@@ -115,47 +80,101 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
         }
         return Ok(OK);
     };
-    let Some(tool) = tools.iter().find(|tool| tool.name == *name) else {
-        // If the session's engine offers no tools, the hint names the engine that can read every
-        // session.
-        let meant = did_you_mean(name, tools.iter().map(|tool| tool.name.as_str()));
-        let elsewhere = match engine == KEEPER {
-            true => false,
-            false => delivered.is_some(),
-        };
-        let session = &args.session;
-        return Err(CliError::NoTool {
-            name: name.clone(),
-            engine: engine.to_owned(),
-            way_out: match tools.is_empty() {
-                true if elsewhere => format!(
-                    "`{engine}` has the session `{session}` now, and gives no tools to its agent; `{KEEPER}` can \
-                     read it: add --engine {KEEPER} to ask that one"
-                ),
-                true => format!("it gives no tools to its agent; `{KEEPER}` does"),
-                false => format!("{meant}These are its tools:\n{}", list(&tools)),
-            },
-        });
-    };
-    let call = ToolCall::new(name.clone(), arguments(&args.arguments)?);
-    let refused = |why: String| CliError::Arguments {
-        tool: name.clone(),
-        because: Lines(why),
-        way_out: takes(tool),
-    };
-    if let Err(error) = serde_json::from_str::<Map<String, Value>>(&call.arguments) {
-        return Err(refused(format!("they are not a JSON object: {error}")));
+    let tool = find_tool(&tools, name, &engine, is_stored.then_some(&*args.session))?;
+    let arguments = arguments(&args.arguments, tool)?;
+    warn_of_missing_vectors(missing, &args.session);
+    let answer = call(&mut session, tool, arguments)?;
+    output::print(&format!("{answer}\n"))?;
+    let restored = session.wants_restored().map_err(failed)?;
+    let wait = SessionOptions::default().wait;
+    let restored = store.wish_restored(&args.session, Some(&restored), wait)?;
+    if !restored.is_empty() {
+        sessions::say_restored(&restored);
     }
+    Ok(OK)
+}
+
+fn failed(error: SessionError) -> CliError {
+    CliError::of_session(error, "a tool belongs to its engine")
+}
+
+/// Opens the session for reading only, because the agent may have it open. `derives` says whether the
+/// engine derives its data from the record, so that it can do so again in another home.
+///
+/// If the engine has no folder yet or cannot write to it, the session is opened in a temporary home,
+/// which must stay as long as the session.
+fn open(
+    engines: &Arc<Engines>,
+    store: &Arc<Record>,
+    id: &str,
+    engine: &str,
+    derives: bool,
+) -> Result<(Option<DryRun>, Session), CliError> {
+    let agent = window::choose(None, None, None, engines.config()).agent;
+    let options = SessionOptions::default()
+        .engine(Some(engine.to_owned()))
+        .read_only(Some(Arc::clone(store)));
+    let open =
+        |engines: &Arc<Engines>| Session::open(engines, None, id, agent.clone(), options.clone());
+    // A question must not create a folder for the engine.
+    let mut home = match engines.loaded().home.join("engines").join(engine).exists() {
+        false => Some(DryRun::of(engines, None)?),
+        true => None,
+    };
+    let opened = match open(home.as_ref().map_or(engines, DryRun::engines)) {
+        Err(error) if derives && is_of_storage(&error) => {
+            open(home.insert(DryRun::of(engines, None)?).engines())
+        }
+        opened => opened,
+    };
+    let session = opened.map_err(failed)?;
+    Ok((home, session))
+}
+
+/// Returns the tool with this name. If the engine has none, the error says which tools there are, or
+/// which engine has some. `session` is the session that asks, if it is stored.
+fn find_tool<'t>(
+    tools: &'t [ToolSpec],
+    name: &str,
+    engine: &str,
+    session: Option<&str>,
+) -> Result<&'t ToolSpec, CliError> {
+    if let Some(tool) = tools.iter().find(|tool| tool.name == name) {
+        return Ok(tool);
+    }
+    let way_out = match (tools.is_empty(), session) {
+        // The keeper can read every session that is stored.
+        (true, Some(session)) if engine != KEEPER => format!(
+            "`{engine}` has the session `{session}` now, and offers no tools; `{KEEPER}` can read it: add --engine \
+             {KEEPER} to ask that one"
+        ),
+        (true, _) => format!("it offers no tools; `{KEEPER}` does"),
+        (false, _) => {
+            let meant = did_you_mean(name, tools.iter().map(|tool| tool.name.as_str()));
+            format!("{meant}These are its tools:\n{}", list(tools))
+        }
+    };
+    Err(CliError::NoTool {
+        name: name.to_owned(),
+        engine: engine.to_owned(),
+        way_out,
+    })
+}
+
+fn warn_of_missing_vectors(missing: u64, session: &str) {
     if missing > 0 {
-        let what = format!(
-            "{} of the session `{id}` have no vectors yet: a question finds them by their words alone; `contexture \
-             sessions index {id}` makes them",
+        terminal::warn(&format!(
+            "{} of the session `{session}` have no vectors yet: a question finds them by their words alone; \
+             `contexture sessions index {session}` makes them",
             counted(missing, "message"),
-            id = args.session,
-        );
-        terminal::say(&format!("{}\n", terminal::warning(&what)));
+        ));
     }
-    let answer = session.call_tool(call).map_err(|error| match error {
+}
+
+/// Calls the tool and returns its answer. Fails if the engine fails or refuses the arguments.
+fn call(session: &mut Session, tool: &ToolSpec, arguments: String) -> Result<String, CliError> {
+    let call = ToolCall::new(tool.name.clone(), arguments);
+    session.call_tool(call).map_err(|error| match error {
         SessionError::Call(CallError::Failed {
             error: EngineError::InvalidInput(why),
             ..
@@ -163,40 +182,22 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
         | SessionError::HostTool {
             error: EngineError::InvalidInput(why),
             ..
-        } => refused(why),
+        } => refused(tool, why),
         SessionError::Call(CallError::Failed {
             error: error @ EngineError::Unsupported(_),
             ..
         }) => CliError::Refused(Lines(error.to_string())),
         error => failed(error),
-    })?;
-    output::print(&format!("{answer}\n"))?;
-    let wished = session.wants_restored().map_err(failed)?;
-    if !wished.is_empty() {
-        // The session is closed first, since the record is opened for writing below.
-        drop(session);
-        note_wished(&engines, &args.session, &wished)?;
-    }
-    Ok(OK)
+    })
 }
 
-/// Records which messages to put back with the session's next request, and tells the user how many.
-/// The session is held meanwhile, so that no turn runs. Fails if the record cannot be written.
-fn note_wished(engines: &Engines, id: &str, wished: &[MessageId]) -> Result<(), CliError> {
-    let store = start::open_store(engines)?;
-    let _hold = store
-        .hold(id, SessionOptions::default().wait)
-        .map_err(CliError::Sessions)?;
-    let noted = store
-        .wish_restored(id, Some(wished))
-        .map_err(CliError::Sessions)?;
-    if !noted.is_empty() {
-        terminal::say(&format!(
-            "{} will be restored with the next request\n",
-            counted(noted.len() as u64, "message")
-        ));
+/// The error for arguments that a tool does not take.
+fn refused(tool: &ToolSpec, why: String) -> CliError {
+    CliError::Arguments {
+        tool: tool.name.clone(),
+        because: Lines(why),
+        way_out: takes(tool),
     }
-    Ok(())
 }
 
 /// Returns whether the engine failed to open its store, for example on a read-only file system.
@@ -212,18 +213,24 @@ fn is_of_storage(error: &SessionError) -> bool {
 }
 
 /// Returns the arguments from the command line. If they are `-`, reads them from stdin. Fails if
-/// stdin is not readable UTF-8.
-fn arguments(given: &str) -> Result<String, CliError> {
-    if given != "-" {
-        return Ok(given.to_owned());
+/// stdin is not readable UTF-8, or if they are not a JSON object.
+fn arguments(given: &str, tool: &ToolSpec) -> Result<String, CliError> {
+    let mut text = given.to_owned();
+    if given == "-" {
+        text.clear();
+        let read = std::io::stdin().lock().read_to_string(&mut text);
+        read.map_err(|source| CliError::Read {
+            input: "stdin".to_owned(),
+            source,
+        })?;
     }
-    let mut text = String::new();
-    let read = std::io::stdin().lock().read_to_string(&mut text);
-    read.map_err(|source| CliError::Read {
-        input: "stdin".to_owned(),
-        source,
-    })?;
-    Ok(text)
+    match serde_json::from_str::<Map<String, Value>>(&text) {
+        Ok(_) => Ok(text),
+        Err(error) => Err(refused(
+            tool,
+            format!("they are not a JSON object: {error}"),
+        )),
+    }
 }
 
 /// Returns which arguments a tool takes, by the names in its schema, and how to write them in a

@@ -240,7 +240,7 @@ fn what_removes_or_mends_runs_to_its_end_unless_it_is_told_twice() {
                 let args = ["sessions", command, "--yes"];
                 let (end, stderr) = interrupted(&home, &args, 5 * (attempt % 20), twice);
                 match end {
-                    End::Code(ended) if ended == code => stderr.contains("runs to its end"),
+                    End::Code(ended) if ended == code => stderr.contains("cannot stop halfway"),
                     // Done before it was told, or before it was told again.
                     End::Code(ended) => {
                         assert_eq!(ended, 0, "{stderr}");

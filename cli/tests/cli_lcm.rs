@@ -100,7 +100,7 @@ fn an_older_or_another_file_is_refused_and_a_rewound_one_is_told() {
     let other_end = r#"{"role": "user", "content": "Never mind the shelf.", "ts": 1767229200}"#;
     home.put("rewound.jsonl", &format!("{head}{other_end}\n"));
     let ran = home.done("import rewound.jsonl --session s");
-    ran.stderr_has("stays stored");
+    ran.stderr_has("stay searchable");
     assert_eq!(export(&home, "s"), format!("{head}{other_end}\n"));
     // What was left out is still there to be found.
     let pattern = json!({"pattern": "shelf-38/box_38.txt", "mode": "literal", "scope": "messages"});

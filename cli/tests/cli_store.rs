@@ -90,6 +90,43 @@ fn sessions_move_into_a_database_and_back() {
 }
 
 #[test]
+fn an_import_goes_into_the_database() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let home = Home::new();
+    home.put(
+        "home/config.yaml",
+        "transcript: {store: postgres, mode: full}\n",
+    );
+    let contexture = |line: &str| with(&server, &home, line);
+    contexture("store migrate").exits(0);
+    let file = home.put("conversation.json", &chat(6));
+    let import = format!("import {file} --session work");
+    for new in [6, 0] {
+        let imported = contexture(&import);
+        let imported = json(&imported.exits(0).stdout);
+        assert_eq!(imported["new"], new, "{imported}");
+    }
+
+    let exported = contexture("sessions export work");
+    assert_eq!(exported.exits(0).stdout.lines().count(), 6);
+    for line in [
+        "sessions show work",
+        "sessions index work",
+        "sessions verify",
+        "sessions archive work",
+        "sessions gc --yes",
+        "tool lcm_grep {\"pattern\":\"1\"} --session work",
+        "compress conversation.json --session work --dry-run",
+    ] {
+        contexture(line).exits(0);
+    }
+    // No command takes the name of the database for a folder.
+    assert!(!std::path::Path::new(&home.path("postgres:")).exists());
+}
+
+#[test]
 fn without_the_url_the_error_names_the_variable() {
     let home = Home::new();
     home.put(

@@ -347,13 +347,8 @@ impl Host {
     /// or if the record cannot be written.
     pub fn note_restored(&self, reader: &mut Session) -> Result<Vec<MessageId>, HostError> {
         let wished = reader.wants_restored()?;
-        if wished.is_empty() {
-            return Ok(wished);
-        }
-        let id = reader.id();
-        // The session may be open elsewhere, and two processes must not change it at the same time.
-        let _hold = self.record.hold(id, SessionOptions::default().wait)?;
-        Ok(self.record.wish_restored(id, Some(&wished))?)
+        let wait = SessionOptions::default().wait;
+        Ok((self.record).wish_restored(reader.id(), Some(&wished), wait)?)
     }
 
     /// Deletes a session with everything that is stored of it, and what its engine derived from it.

@@ -3,6 +3,8 @@
 //! window they send: what was restored stays restored.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+use std::time::Duration;
+
 use contexture::formats::Format;
 use contexture::session::{AgentWindow, Compact, Record, Session, SessionOptions, TurnOptions};
 use contexture_engine_api::MessageId;
@@ -264,7 +266,9 @@ fn a_restored_message_stays_restored_whatever_window_the_client_sends() {
         let mut handed = client.send(&all, Compact::Force, "");
         let mut last = handed.clone();
         let restored = [MessageId(3), MessageId(6)];
-        let wished = client.record().wish_restored("s", Some(&restored)).unwrap();
+        let wished = (client.record())
+            .wish_restored("s", Some(&restored), Duration::ZERO)
+            .unwrap();
         assert_eq!(wished, restored);
         // The other formats differ only in how a message is recognised.
         let order = match wire {
@@ -293,7 +297,8 @@ fn a_restored_message_stays_restored_whatever_window_the_client_sends() {
             assert!(shows(result(1)) && shows(argument(2)), "{at}");
             assert!(!shows(result(2)) && !shows(argument(1)), "{at}");
         }
-        assert!(!client.record().wish_restored("s", None).unwrap().is_empty());
+        let wished = client.record().wish_restored("s", None, Duration::ZERO);
+        assert!(!wished.unwrap().is_empty());
         for window in [&handed, &all, &last] {
             let text = serde_json::to_string(&client.send(window, Compact::Auto, "all")).unwrap();
             for turn in 1..=6 {

@@ -69,7 +69,7 @@ fn window(host: &Host, event: &Event, compact: Compact) -> Result<Value, CliErro
         "tokens": session.state().prompt_tokens,
     });
     for warning in session.take_warnings() {
-        terminal::say(&format!("{}\n", terminal::warning(&warning)));
+        terminal::warn(&warning);
     }
     session.end().map_err(|error| failed(&error))?;
     if compacted {

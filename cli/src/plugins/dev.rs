@@ -77,8 +77,8 @@ fn cycle(global: &Global, loaded: &Loaded, folder: &Path, release: bool) -> Resu
         ));
     }
     if loaded.config.context.engine != manifest.name {
-        terminal::say(&format!(
-            "note: `context.engine` is `{}`, so {} does not run; `contexture plugins` chooses it\n",
+        terminal::note(&format!(
+            "`context.engine` is `{}`, so {} does not run; `contexture plugins` chooses it",
             loaded.config.context.engine, manifest.name
         ));
     }

@@ -58,13 +58,30 @@ impl Plan {
         }
     }
 
+    /// The plan of a compaction that only turns messages into files.
+    pub(crate) fn everything() -> Self {
+        Self {
+            tail: 0,
+            user: None,
+        }
+    }
+
+    /// The tokens of the messages that stay. Notices never count, because a compaction removes them.
+    pub(crate) fn kept_tokens(&self, messages: &[MessageView<'_>]) -> u64 {
+        let stay = messages
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| self.keeps(*at));
+        stay.map(|(_, message)| kept_tokens(message)).sum()
+    }
+
     pub(crate) fn keeps(&self, at: usize) -> bool {
         at >= self.tail || self.user.as_ref().is_some_and(|user| user.contains(&at))
     }
 }
 
 /// The tokens that a message takes after a compaction. They are 0 for a notice, which is removed.
-pub(crate) fn kept_tokens(message: &MessageView<'_>) -> u64 {
+fn kept_tokens(message: &MessageView<'_>) -> u64 {
     match message.kind() {
         MessageKind::Notice => 0,
         _ => message.tokens(),

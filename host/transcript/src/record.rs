@@ -221,8 +221,17 @@ impl Record {
         sqlite::back_up(home, to, take)
     }
 
-    /// The path of the store's file, also if the store is only in memory, or the name of the
-    /// database.
+    /// Checks that what was written is still stored. Somebody may have removed the file while it was
+    /// open, and SQLite does not report that.
+    ///
+    /// # Errors
+    /// The file was removed ([`RecordError::Gone`]).
+    pub fn check_exists(&self) -> Result<(), RecordError> {
+        self.store.check_exists()
+    }
+
+    /// The name of the store for messages: the path of its file, also if the store is only in memory,
+    /// or server and database of PostgreSQL. The latter is no file.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -291,6 +291,15 @@ impl Store for SqliteStore {
         self.path.as_os_str() == IN_MEMORY
     }
 
+    fn check_exists(&self) -> Result<(), RecordError> {
+        match self.is_in_memory() || self.path.exists() {
+            true => Ok(()),
+            false => Err(RecordError::Gone {
+                path: self.path.clone(),
+            }),
+        }
+    }
+
     fn damaged(&self, what: String) -> RecordError {
         RecordError::Damaged {
             path: self.path.clone(),
@@ -347,13 +356,7 @@ impl Store for SqliteStore {
             self.make_changes(transaction, changes)
         })?;
         changes.clear();
-        // Writes into a removed file succeed and are lost, so the removal must be reported.
-        match self.is_in_memory() || self.path.exists() {
-            true => Ok(()),
-            false => Err(RecordError::Gone {
-                path: self.path.clone(),
-            }),
-        }
+        self.check_exists()
     }
 
     fn joins_changes(&self) -> bool {

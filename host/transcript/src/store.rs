@@ -27,6 +27,12 @@ pub(crate) trait Store: std::fmt::Debug + Send + Sync {
         false
     }
 
+    /// Fails if the file was removed while it was open. Writes into a removed file succeed and are
+    /// lost, so nothing else reports it. A database needs no check.
+    fn check_exists(&self) -> Result<(), RecordError> {
+        Ok(())
+    }
+
     /// Why the store does not answer at present, if it is a server. None if it answers.
     fn outage(&self) -> Option<RecordError> {
         None

@@ -53,6 +53,21 @@ fn texts_are_there_as_soon_as_what_is_saved_with_them() {
     }
 }
 
+/// Only a file can be removed while it is open. The name of a database is not the path of one.
+#[test]
+fn a_store_that_was_removed_says_so() {
+    for place in Place::each() {
+        let record = place.open();
+        record.check_exists().unwrap();
+        if let Place::Sqlite(home) = &place {
+            std::fs::remove_dir_all(home.path()).unwrap();
+            let gone = record.check_exists();
+            assert!(matches!(gone, Err(RecordError::Gone { .. })), "{gone:?}");
+        }
+    }
+    Record::in_memory().unwrap().check_exists().unwrap();
+}
+
 /// Gateways count at once what belongs to one session, such as the calls of its agents.
 #[test]
 fn no_change_overwrites_what_another_one_counted() {

@@ -7,6 +7,7 @@
 //! name it. If the host discards the proposal, `drop_proposal` removes the file again. `prepare`
 //! starts the next summary between turns. What the plan keeps is decided in `plan`.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use contexture_engine_api::{
@@ -19,10 +20,10 @@ use contexture_summaries::{
 };
 
 use super::VirtualFiles;
-use crate::files::{File, window_of};
+use crate::files::{File, WindowPart, window_of};
 use crate::headings::HEADINGS;
 use crate::notice;
-use crate::plan::{Plan, kept_tokens};
+use crate::plan::Plan;
 use crate::preview::{FILE_MARK, may_be_file};
 
 /// The share of the threshold from which the next summary is prepared between turns.
@@ -45,6 +46,21 @@ pub(super) struct Proposal {
     /// The name of the file that holds the window before the compaction, if that file is new.
     file: Option<String>,
     written: Option<WrittenSummary>,
+}
+
+/// A compaction that is worth it, from which the proposal is built.
+struct Draft {
+    plan: Plan,
+    sizes: Sizes,
+    /// The file of the window before the compaction, and the parts of its text.
+    file: File,
+    parts: Vec<WindowPart>,
+    written: Option<WrittenSummary>,
+    /// The text of the written summary as the window shows it.
+    summary: Option<String>,
+    /// The shorter texts of messages that became files, by position.
+    shorter: HashMap<usize, String>,
+    is_notice_due: bool,
 }
 
 /// The messages that a summary would cover, in order. Notices and earlier summaries are not among
@@ -129,64 +145,118 @@ impl VirtualFiles {
                 "the model's context length is not known: set `model.context_length`".into(),
             ));
         };
-        let waiting = in_flight(messages);
-        let total = |tokens: u64| window.fixed_tokens + tokens;
-        let before = total(messages.iter().map(MessageView::tokens).sum());
         if let Some(reason) =
             (self.headroom.stopped(window)).filter(|_| !order.force && window.fits())
         {
             return Ok(Outcome::Deferred(reason.to_owned()));
         }
+        let waiting = in_flight(messages);
+        let before = window.fixed_tokens + messages.iter().map(MessageView::tokens).sum::<u64>();
         // The threshold is in the provider's tokens, but the messages are counted by the host.
-        let threshold = (threshold as f64 * to_host_tokens(before, window)) as u64;
-        let goal = roomy(threshold);
-        let kept = |plan: &Plan| -> u64 {
-            let stay = messages
-                .iter()
-                .enumerate()
-                .filter(|(at, _)| plan.keeps(*at));
-            total(stay.map(|(_, message)| kept_tokens(message)).sum())
-        };
-        let roomy = Plan::of(messages, waiting, window.context_length / TAIL_SHARE);
+        let trigger = (threshold as f64 * to_host_tokens(before, window)) as u64;
+        let goal = roomy(trigger);
         let framing = framing_tokens(&self.services);
-        let room = most_summary(window) + framing;
-        let plan = match kept(&roomy) + room <= goal {
-            true => roomy,
-            // The tail that the plan extends backward leaves too little room, so only what must
-            // stay is kept.
-            false => Plan::of(messages, waiting, 0),
-        };
+        let mut plan = choose_plan(messages, waiting, window, goal, framing);
         let covered = Covered::of(messages, &plan, &self.cycle);
-        let may_shrink = |at: usize| {
-            waiting.is_none_or(|waiting| at < waiting)
-                && may_be_file(&messages[at])
-                && messages[at].tokens() >= limits.preview * 2
-        };
-        // Compute the least that could be left before a model is asked or a file is written.
-        let shrinks = (0..messages.len()).filter(|at| plan.keeps(*at) && may_shrink(*at));
-        let saved: u64 = shrinks
-            .map(|at| {
-                messages[at]
-                    .tokens()
-                    .saturating_sub(limits.preview + framing)
-            })
-            .sum();
+        let large = large_messages(messages, waiting, limits.preview);
+        // What could be left is computed before a model is asked or a file is written.
+        let preview = limits.preview + framing;
         let mut sizes = Sizes {
             before,
-            after: (kept(&plan) + covered.summary_tokens(window)).saturating_sub(saved),
-            trigger: threshold,
+            after: least_left(messages, window, &plan, &covered, &large, preview),
+            trigger,
         };
         if let Some(reason) = self.headroom.refuses(order, sizes) {
             return Ok(Outcome::Deferred(reason));
         }
 
         let written = match covered.messages.is_empty() {
-            true => None,
+            true => {
+                plan = Plan::everything();
+                None
+            }
             false => Some((self.cycle).write(&covered.notes(order, &self.services), order)?),
         };
-
         // The file must contain the window as the model saw it, so it is made before anything is
         // shortened.
+        let (file, parts) = self.window_file(messages);
+        let summary = written
+            .as_ref()
+            .map(|written| marked(&format!("{}\n\n{}", pointer(&file), written.text)));
+        let is_notice_due = is_notice_due(messages, window, waiting);
+        // The notice is counted now, but written at the end when the final figure is known.
+        let notice = is_notice_due.then(|| self.notice(window, before, Some(&file)));
+        let added = |text: &String| self.services.count_tokens(text) + framing;
+        let added: u64 = summary.iter().chain(&notice).map(added).sum();
+        let after = window.fixed_tokens + plan.kept_tokens(messages) + added;
+        let candidates = large.into_iter().filter(|at| plan.keeps(*at));
+        let candidates = candidates.map(|at| (at, messages[at])).collect();
+        let (shorter, after) = self.file_largest(candidates, after, goal, limits.preview)?;
+
+        sizes.after = after;
+        if let Some(reason) = self.headroom.refuses(order, sizes) {
+            return Ok(Outcome::Deferred(reason));
+        }
+        let changes = summary.is_some() || !shorter.is_empty();
+        if !changes || !is_worth_it(before, after, order.force) {
+            return Ok(self.not_worth_it(order, before, after, trigger, changes));
+        }
+        self.build(
+            messages,
+            window,
+            Draft {
+                plan,
+                sizes,
+                file,
+                parts,
+                written,
+                summary,
+                shorter,
+                is_notice_due,
+            },
+        )
+    }
+
+    /// Stores the file of the window and returns the proposal.
+    fn build(
+        &mut self,
+        messages: &[MessageView<'_>],
+        window: &WindowState,
+        draft: Draft,
+    ) -> Result<Outcome, EngineError> {
+        let Draft { file, written, .. } = draft;
+        let mut notes: Vec<String> = (written.iter())
+            .map(|written| written.note.clone())
+            .collect();
+        if !draft.shorter.is_empty() {
+            notes.push(format!(
+                "{} of the messages that stay were moved to files, since there was no room for them",
+                draft.shorter.len()
+            ));
+        }
+        let mut entries = entries_of(messages, draft.summary, draft.shorter, &draft.plan);
+        if draft.is_notice_due {
+            // The file is listed from the commit on, which is also when the notice appears.
+            let text = self.notice(window, draft.sizes.after, Some(&file));
+            entries.push(Entry::notice(text));
+        }
+        let degraded = written.as_ref().is_some_and(|written| written.degraded);
+        let name = file.name.clone();
+        self.proposal = Some(Proposal {
+            sizes: draft.sizes,
+            file: self.files.put(file, Some(draft.parts))?.then_some(name),
+            written,
+        });
+        Ok(Outcome::Compacted(
+            Compaction::new(entries)
+                .system_note(Some(COMPACTION_NOTE.to_owned()))
+                .degraded(degraded)
+                .notes(notes),
+        ))
+    }
+
+    /// Makes the file of the window before the compaction, which is not stored yet.
+    fn window_file(&self, messages: &[MessageView<'_>]) -> (File, Vec<WindowPart>) {
         let (text, parts) = window_of(messages);
         let last = messages
             .iter()
@@ -196,85 +266,33 @@ impl VirtualFiles {
             .max()
             .unwrap_or_default();
         let of = "the window before a compaction";
-        let file = self.files.file("window", of, &text, last);
+        (self.files.file("window", of, &text, last), parts)
+    }
 
-        let mut notes = Vec::new();
-        let mut degraded = false;
-        let mut summary = None;
-        let mut after = total(messages.iter().map(kept_tokens).sum());
-        if let Some(written) = &written {
-            let text = marked(&format!("{}\n\n{}", pointer(&file), written.text));
-            after = kept(&plan) + self.services.count_tokens(&text) + framing;
-            notes.push(written.note.clone());
-            degraded = written.degraded;
-            summary = Some(text);
-        }
-        // If only a part of the window is compacted, its end is not the end of the window.
-        let is_due = messages.len() >= window.messages && {
-            let is_notice = |message: &&MessageView<'_>| message.kind() == MessageKind::Notice;
-            let last = messages.iter().rfind(|message| !is_notice(message));
-            notice::is_due(last, waiting)
-        };
-        // The notice is counted now, but written at the end when the final figure is known.
-        if is_due {
-            let text = self.notice(window, before, Some(&file));
-            after += self.services.count_tokens(&text) + framing;
-        }
-        let nothing_leaves = summary.is_none();
-        let stays = |at: usize| nothing_leaves || plan.keeps(at);
-        // Messages that stay and are too large become files, the largest first, so that they are
-        // few.
-        let mut large: Vec<usize> = (0..messages.len())
-            .filter(|at| stays(*at) && may_shrink(*at))
-            .collect();
-        large.sort_by_key(|at| std::cmp::Reverse(messages[*at].tokens()));
-        let mut shorter: HashMap<usize, String> = HashMap::new();
-        for at in large {
+    /// Turns messages into files until the prompt, which has `after` tokens, is down to `goal`. The
+    /// largest come first, so that they are few. Returns the text that the window shows instead of
+    /// each, by position, and the size of the prompt.
+    fn file_largest(
+        &mut self,
+        mut candidates: Vec<(usize, MessageView<'_>)>,
+        mut after: u64,
+        goal: u64,
+        preview: u64,
+    ) -> Result<(HashMap<usize, String>, u64), EngineError> {
+        let framing = framing_tokens(&self.services);
+        let mut shorter = HashMap::new();
+        candidates.sort_by_key(|(_, message)| Reverse(message.tokens()));
+        for (at, message) in candidates {
             if after <= goal {
                 break;
             }
-            let message = &messages[at];
-            if let Some(text) = self.shortened(message, limits.preview)? {
+            if let Some(text) = self.shortened(&message, preview)? {
                 let tokens = self.services.count_tokens(&text) + framing;
                 after = after.saturating_sub(message.tokens()) + tokens;
                 shorter.insert(at, text);
             }
         }
-
-        sizes.after = after;
-        if let Some(reason) = self.headroom.refuses(order, sizes) {
-            return Ok(Outcome::Deferred(reason));
-        }
-        let saved = before.saturating_sub(after);
-        let changes = summary.is_some() || !shorter.is_empty();
-        if !changes || saved == 0 || (!order.force && saved < (before as f64 * MIN_SAVING) as u64) {
-            return Ok(self.not_worth_it(order, before, after, threshold, changes));
-        }
-        if !shorter.is_empty() {
-            notes.push(format!(
-                "{} of the messages that stay were moved to files, since there was no room for them",
-                shorter.len()
-            ));
-        }
-
-        let mut entries = entries_of(messages, summary, shorter, stays);
-        if is_due {
-            // The file is listed from the commit on, which is also when the notice appears.
-            let text = self.notice(window, after, Some(&file));
-            entries.push(Entry::notice(text));
-        }
-        let name = file.name.clone();
-        self.proposal = Some(Proposal {
-            sizes,
-            file: self.files.put(file, Some(parts))?.then_some(name),
-            written,
-        });
-        Ok(Outcome::Compacted(
-            Compaction::new(entries)
-                .system_note(Some(COMPACTION_NOTE.to_owned()))
-                .degraded(degraded)
-                .notes(notes),
-        ))
+        Ok((shorter, after))
     }
 
     /// Says why the compaction is not proposed, and remembers it if the prompt is above the
@@ -345,16 +363,80 @@ impl VirtualFiles {
     }
 }
 
+/// Returns what stays: a full tail if it leaves enough room below `goal` for a summary, or else only
+/// what must stay. `framing` is what a message takes besides its text.
+fn choose_plan(
+    messages: &[MessageView<'_>],
+    waiting: Option<usize>,
+    window: &WindowState,
+    goal: u64,
+    framing: u64,
+) -> Plan {
+    let full = Plan::of(messages, waiting, window.context_length / TAIL_SHARE);
+    let summary = most_summary(window) + framing;
+    match window.fixed_tokens + full.kept_tokens(messages) + summary <= goal {
+        true => full,
+        false => Plan::of(messages, waiting, 0),
+    }
+}
+
+/// Returns the positions of the messages that may become files. A message of the turn that waits for
+/// a result never does, and one with less than two previews would save too little.
+fn large_messages(
+    messages: &[MessageView<'_>],
+    waiting: Option<usize>,
+    preview: u64,
+) -> Vec<usize> {
+    let may_shrink =
+        |message: &MessageView<'_>| may_be_file(message) && message.tokens() >= preview * 2;
+    (0..waiting.unwrap_or(messages.len()).min(messages.len()))
+        .filter(|at| may_shrink(&messages[*at]))
+        .collect()
+}
+
+/// Returns the least that the prompt could have after the compaction, in tokens. `large` are the
+/// messages that may become files, and `preview` is what the window then shows of each.
+fn least_left(
+    messages: &[MessageView<'_>],
+    window: &WindowState,
+    plan: &Plan,
+    covered: &Covered<'_>,
+    large: &[usize],
+    preview: u64,
+) -> u64 {
+    let left = window.fixed_tokens + plan.kept_tokens(messages) + covered.summary_tokens(window);
+    let saving = |at: &usize| messages[*at].tokens().saturating_sub(preview);
+    left.saturating_sub(large.iter().filter(|at| plan.keeps(**at)).map(saving).sum())
+}
+
+/// Whether a notice follows the compaction. If only a part of the window is compacted, its end is not
+/// the end of the window.
+fn is_notice_due(
+    messages: &[MessageView<'_>],
+    window: &WindowState,
+    waiting: Option<usize>,
+) -> bool {
+    let is_notice = |message: &&MessageView<'_>| message.kind() == MessageKind::Notice;
+    let last = messages.iter().rfind(|message| !is_notice(message));
+    messages.len() >= window.messages && notice::is_due(last, waiting)
+}
+
+/// Whether a compaction saves enough of the prompt. If it is forced, any saving is enough.
+fn is_worth_it(before: u64, after: u64, is_forced: bool) -> bool {
+    let saved = before.saturating_sub(after);
+    saved > 0 && (is_forced || saved >= (before as f64 * MIN_SAVING) as u64)
+}
+
 /// Returns the entries of a proposal: the summary of all messages that do not stay, and those that
 /// stay, some of them in a shorter form.
 fn entries_of(
     messages: &[MessageView<'_>],
     summary: Option<String>,
     mut shorter: HashMap<usize, String>,
-    stays: impl Fn(usize) -> bool,
+    plan: &Plan,
 ) -> Vec<Entry> {
     let covers: Vec<MessageId> = (0..messages.len())
-        .filter(|at| !stays(*at) && messages[*at].kind() != MessageKind::Notice)
+        .filter(|at| !plan.keeps(*at) && messages[*at].kind() != MessageKind::Notice)
         .map(|at| messages[at].id())
         .collect();
     let mut entries = Vec::with_capacity(messages.len() + 2);
@@ -366,7 +448,7 @@ fn entries_of(
                 entries.push(Entry::dropped(id, "its figures are out of date"));
             }
             Some(text) => entries.push(Entry::Replace(Replacement::new(id).text(Some(text)))),
-            None if stays(at) => entries.push(Entry::Keep(id)),
+            None if plan.keeps(at) => entries.push(Entry::Keep(id)),
             None => {}
         }
     }

@@ -8,6 +8,7 @@
 //! Everything here works on the stored form of the window, `crate::saved_window`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use contexture_engine_api::{CurrentCompaction, MessageId, RESTORE_WISH, RESTORED};
 use contexture_formats::unsealed_short;
@@ -96,16 +97,22 @@ impl Record {
     /// or all. Only messages with state of the engine can be marked. Returns the marked ones. The
     /// engine sees the wish with the next request.
     ///
-    /// Lock the session with [`hold`](Self::hold) before this call. An open session would not see
-    /// the change, and might overwrite it.
+    /// The session is locked meanwhile, because an open session would not see the change, and might
+    /// overwrite it. If it is open elsewhere, this waits for at most `wait`.
     ///
     /// # Errors
-    /// The file cannot be read or written, or the stored window is damaged.
+    /// The session is still open elsewhere after the wait, the file cannot be read or written, or the
+    /// stored window is damaged.
     pub fn wish_restored(
         &self,
         session: &str,
         which: Option<&[MessageId]>,
+        wait: Duration,
     ) -> Result<Vec<MessageId>, RecordError> {
+        if which.is_some_and(<[MessageId]>::is_empty) {
+            return Ok(Vec::new());
+        }
+        let _hold = self.hold(session, wait)?;
         let Some(mut window) = self.read_window(session)? else {
             return Ok(Vec::new());
         };
