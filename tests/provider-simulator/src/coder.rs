@@ -193,7 +193,12 @@ fn properties(tool: &Value) -> Option<&Map<String, Value>> {
 }
 
 /// The members of a tool that may have the schema of its arguments.
-const SCHEMAS: [&str; 3] = ["input_schema", "parameters", "parametersJsonSchema"];
+const SCHEMAS: [&str; 4] = [
+    "input_schema",
+    "parameters",
+    "parametersJsonSchema",
+    "parameters_json_schema",
+];
 
 /// The tool that runs a command: one that takes a `command` or a `cmd`.
 fn shell(request: &Request) -> Option<&Value> {

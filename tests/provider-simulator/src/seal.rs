@@ -12,8 +12,8 @@ fn hex(bytes: &[u8]) -> String {
 /// The signature of a thinking block with this text.
 pub fn signature(thinking: &str) -> String {
     let one = |number: u8| hex(&HMAC::mac([&[number], thinking.as_bytes()].concat(), KEY));
-    // As long as a short one of the provider's.
-    format!("Eq{}{}{}", one(0), one(1), one(2))
+    // As long as a short one of the provider's. Google's clients decode the base64.
+    format!("Eq{}{}{}==", one(0), one(1), one(2))
 }
 
 /// Opaque text that carries its own proof: the `data` of redacted thinking, the `encrypted_content` of reasoning.
