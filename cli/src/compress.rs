@@ -524,29 +524,25 @@ impl Job<'_> {
     /// write it.
     fn failed(&mut self, error: SessionError) -> CliError {
         let fails = self.engines.config().context.on_failure == OnFailure::Fail;
-        let named = self.args.engine.is_some();
-        let reason = match error {
-            SessionError::Open(OpenError::Call(call)) if fails => call.to_string(),
-            SessionError::Open(error) => return CliError::of_open(error),
-            error @ SessionError::Unrelated { .. } => {
-                return CliError::usage(
-                    error.to_string(),
-                    "name another session with --session, or leave it out",
-                );
+        let because = match self.args.engine {
+            Some(_) => "it was named with --engine",
+            None => "`context.on_failure` is `fail`",
+        };
+        match error {
+            SessionError::Open(OpenError::Call(call)) if fails => {
+                CliError::engine_failed(&call, because)
             }
+            SessionError::Open(error) => CliError::of_open(error),
+            error @ SessionError::Unrelated { .. } => CliError::usage(
+                error.to_string(),
+                "name another session with --session, or leave it out",
+            ),
             SessionError::EngineFailed { reason, report } => {
                 self.reports.push(*report);
-                reason
+                CliError::engine_failed(&reason, because)
             }
-            other => other.to_string(),
-        };
-        CliError::engine_failed(
-            &reason,
-            match named {
-                true => "it was named with --engine",
-                false => "`context.on_failure` is `fail`",
-            },
-        )
+            error => CliError::of_session(error, because),
+        }
     }
 
     /// Returns the conversation as a document in the output format. If nothing changed and the

@@ -41,7 +41,7 @@ impl DryRun {
             copy(engines, session, &stage)?;
         }
         // The copy is always a file, wherever the sessions are.
-        let store = Record::open(&stage.engines().loaded().home).map_err(CliError::Sessions)?;
+        let store = Record::open(&stage.engines().loaded().home)?;
         Ok(Self {
             stage,
             store: Some(store),
@@ -72,7 +72,7 @@ fn copy(engines: &Engines, session: &str, stage: &TempHome) -> Result<(), CliErr
         {
             None
         }
-        held => Some(held.map_err(CliError::Sessions)?),
+        held => Some(held?),
     };
     let home = &stage.engines().loaded().home;
     store.copy_to(home, session).map_err(CliError::Sessions)

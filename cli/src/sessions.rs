@@ -171,7 +171,7 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
     let store = open(command, &engines)?;
     match command {
         SessionsCommand::List { all, json, engine } => {
-            let mut sessions = store.sessions().map_err(CliError::Sessions)?;
+            let mut sessions = store.sessions()?;
             sessions.retain(|session| {
                 (*all || session.archived_ms.is_none())
                     && engine
@@ -267,7 +267,7 @@ fn show(engines: &Engines, store: &Record, id: &str, of: &Of) -> Result<u8, CliE
 
 fn archive(store: &Record, id: &str, undo: bool) -> Result<u8, CliError> {
     known(store, id)?;
-    let at = store.archive(id, !undo).map_err(CliError::Sessions)?;
+    let at = store.archive(id, !undo)?;
     output::print_json(&json!({"session": id, "archived": at.map(time)}))?;
     Ok(OK)
 }
@@ -275,7 +275,7 @@ fn archive(store: &Record, id: &str, undo: bool) -> Result<u8, CliError> {
 /// Reclaims the disk space of the record and of the engine. Without `yes` this only reports how much
 /// there is.
 fn gc(engines: &Engines, store: &Record, of: &Of, yes: bool) -> Result<u8, CliError> {
-    let freed = store.shrink(!yes).map_err(CliError::Sessions)?;
+    let freed = store.shrink(!yes)?;
     let engine = choice::keeper(engines, of.engine.as_deref(), None)?;
     let command = StoreCommand::Gc { dry_run: !yes };
     let ask = |command| ask(engines, &engine, command);
@@ -294,7 +294,7 @@ fn gc(engines: &Engines, store: &Record, of: &Of, yes: bool) -> Result<u8, CliEr
 /// Fails with [`CliError::NoSession`] if the record has no such session, or if the record cannot be
 /// read.
 fn known(store: &Record, id: &str) -> Result<SessionSummary, CliError> {
-    let found = store.session(id).map_err(CliError::Sessions)?;
+    let found = store.session(id)?;
     found.ok_or_else(|| CliError::NoSession {
         session: id.to_owned(),
     })
@@ -408,14 +408,14 @@ fn delete(
         (Some(id), _) => vec![known(store, id)?],
         (None, days) => {
             let before = days_ago_ms(days.unwrap_or(u32::MAX));
-            let mut sessions = store.sessions().map_err(CliError::Sessions)?;
+            let mut sessions = store.sessions()?;
             sessions.retain(|session| last_use(session) < before);
             sessions
         }
     };
     if yes {
         for session in &chosen {
-            store.forget(&session.session).map_err(CliError::Sessions)?;
+            store.forget(&session.session)?;
             (engines.forget(&session.engine, &session.session)).map_err(CliError::of_keeper)?;
         }
     }

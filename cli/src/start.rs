@@ -151,7 +151,7 @@ fn store(
 /// Returns the engine that has a session according to the record. None if the record does not know
 /// the session.
 pub(crate) fn engine_of(store: &Record, session: &str) -> Result<Option<String>, CliError> {
-    let delivered = store.delivered(session).map_err(CliError::Sessions)?;
+    let delivered = store.delivered(session)?;
     Ok(delivered.map(|delivered| delivered.engine))
 }
 

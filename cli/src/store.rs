@@ -64,9 +64,9 @@ pub(crate) fn run(command: &StoreAction, global: &Global) -> Result<u8, CliError
     match command {
         StoreAction::Status => status(&loaded),
         StoreAction::Migrate => {
-            let options = postgres_options(&loaded).map_err(CliError::Sessions)?;
-            let before = Record::migrate(&options).map_err(CliError::Sessions)?;
-            let (now, _) = Record::schema_versions(&options).map_err(CliError::Sessions)?;
+            let options = postgres_options(&loaded)?;
+            let before = Record::migrate(&options)?;
+            let (now, _) = Record::schema_versions(&options)?;
             output::print_json(&json!({
                 "database": options.name(), "schema_before": before, "schema": now,
             }))?;
@@ -105,22 +105,18 @@ fn open(loaded: &Loaded, kind: StoreKind, only_reads: bool) -> Result<Arc<Record
 fn status(loaded: &Loaded) -> Result<u8, CliError> {
     let count = |record: &Record| record.sessions().map(|sessions| sessions.len());
     if loaded.config.transcript.store == TranscriptStore::Sqlite {
-        let record = Record::open_to_read(&loaded.home).map_err(CliError::Sessions)?;
-        let sessions = count(&record).map_err(CliError::Sessions)?;
+        let record = Record::open_to_read(&loaded.home)?;
+        let sessions = count(&record)?;
         output::print_json(&json!({
             "store": "sqlite", "path": record.path(), "sessions": sessions,
         }))?;
         return Ok(OK);
     }
-    let options = postgres_options(loaded).map_err(CliError::Sessions)?;
-    let (schema, needed) = Record::schema_versions(&options).map_err(CliError::Sessions)?;
+    let options = postgres_options(loaded)?;
+    let (schema, needed) = Record::schema_versions(&options)?;
     let is_ready = schema == needed;
     let sessions = match is_ready {
-        true => Some(
-            Record::open_postgres(&options)
-                .and_then(|record| count(&record))
-                .map_err(CliError::Sessions)?,
-        ),
+        true => Some(Record::open_postgres(&options).and_then(|record| count(&record))?),
         false => None,
     };
     output::print_json(&json!({
@@ -136,7 +132,7 @@ fn status(loaded: &Loaded) -> Result<u8, CliError> {
 
 fn copy(from: &Record, to: &Record, only: &[String], replace: bool) -> Result<u8, CliError> {
     let names = match only {
-        [] => from.names().map_err(CliError::Sessions)?,
+        [] => from.names()?,
         only => only.to_vec(),
     };
     let progress = Progress::new(names.len(), "copying");
@@ -144,7 +140,7 @@ fn copy(from: &Record, to: &Record, only: &[String], replace: bool) -> Result<u8
     for name in names {
         let wait = SessionOptions::default().wait;
         let outcome = from.copy_session(to, &name, replace, wait);
-        match outcome.map_err(CliError::Sessions)? {
+        match outcome? {
             CopyOutcome::Copied => copied += 1,
             CopyOutcome::Unchanged => unchanged += 1,
             CopyOutcome::Differs => differing.push(name),

@@ -25,19 +25,19 @@ pub(super) fn export(
     whole: bool,
 ) -> Result<u8, CliError> {
     let session = known(store, id)?;
-    let messages = store.wire_messages(id).map_err(CliError::Sessions)?;
+    let messages = store.wire_messages(id)?;
     let has_text = messages.iter().any(|message| message.text.is_some());
     // An engine may keep its own state with messages, which the texts do not have.
     let keeps_none = matches!(kept::list(engines, &session.engine), Ok(None));
     if keeps_none
-        && let Some(placed) = store.placed(id).map_err(CliError::Sessions)?
+        && let Some(placed) = store.placed(id)?
         && (!has_text || placed.iter().any(|one| one.state.is_some()))
     {
         return print_placed(store, id, placed);
     }
     let behind = match whole {
         true => BTreeSet::new(),
-        false => store.behind_agent(id).map_err(CliError::Sessions)?,
+        false => store.behind_agent(id)?,
     };
     let progress = Progress::new(messages.len(), "exporting");
     let mut lost = 0;
@@ -84,7 +84,7 @@ fn print_placed(store: &Record, id: &str, mut placed: Vec<Placed>) -> Result<u8,
         .collect();
     if !compacted.is_empty() {
         let range = TranscriptRange::of(compacted.keys().copied().collect());
-        let originals = store.transcript(id, &range).map_err(CliError::Sessions)?;
+        let originals = store.transcript(id, &range)?;
         for original in originals.into_iter().flat_map(|page| page.messages) {
             if let Some(kept) = compacted.get_mut(&original.id) {
                 let content = kept.entry("original_content");
@@ -118,7 +118,7 @@ fn print_placed(store: &Record, id: &str, mut placed: Vec<Placed>) -> Result<u8,
 /// Fails if there is no such session, or if one of the ids is not a compacted message whose
 /// original is kept.
 pub(super) fn restore(store: &Record, id: &str, messages: &[MessageId]) -> Result<u8, CliError> {
-    let Some(mut placed) = store.placed(id).map_err(CliError::Sessions)? else {
+    let Some(mut placed) = store.placed(id)? else {
         return Err(CliError::NoSession {
             session: id.to_owned(),
         });

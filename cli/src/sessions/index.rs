@@ -27,7 +27,7 @@ pub(super) fn index(
         None => None,
     };
     let engine = choice::keeper(engines, of.engine.as_deref(), own)?;
-    let mut sessions = store.sessions().map_err(CliError::Sessions)?;
+    let mut sessions = store.sessions()?;
     sessions.retain(|session| match id {
         Some(id) => session.session == id,
         None => session.engine == engine,

@@ -79,14 +79,14 @@ pub(super) fn repair(engines: &Engines, yes: bool) -> Result<u8, CliError> {
 /// Repairs the record and checks it again. Returns [`NEGATIVE`] if problems are left.
 fn repair_now(engines: &Engines) -> Result<u8, CliError> {
     let home = &engines.loaded().home;
-    let damage = Record::verify(home).map_err(CliError::Sessions)?;
+    let damage = Record::verify(home)?;
     let mut answer = json!({"dry_run": false});
     if !damage.is_empty() {
-        let repaired = Record::repair(home).map_err(CliError::Sessions)?;
+        let repaired = Record::repair(home)?;
         answer["record"] = json!(repaired);
     }
     // Checked again, because a repair may save only a part.
-    let remains = Record::verify(home).map_err(CliError::Sessions)?;
+    let remains = Record::verify(home)?;
     if !remains.is_empty() {
         answer["remains"] = json!(remains);
     }
