@@ -638,7 +638,7 @@ fn a_users_huge_message_is_put_away_by_an_engine_that_declares_it_alone() {
     );
     let notes = &turn.rewrite.unwrap().notes;
     assert!(
-        notes[0].contains("m3, the user's last message, is stored separately"),
+        notes[0].contains("m3, the user's last message, was shortened"),
         "{notes:?}"
     );
 

@@ -491,3 +491,100 @@ fn what_the_window_cannot_hold_is_kept_as_a_preview() {
         assert_eq!(shortened.count(), 1, "{what}");
     }
 }
+
+/// A material of this script in many lines, of about so many characters.
+fn material(script: &str, chars: usize) -> String {
+    let line = |at: usize| match script {
+        "paths" => format!(
+            "src/module_{at}.rs:{at}: warning: value {}\n",
+            at * 7_919 % 9_973
+        ),
+        "numbers" => format!("{}\n", at * 104_729 % 1_000_003),
+        "Chinese" => format!("第{at}号泵站报告数据库索引重建完成,没有发现故障。\n"),
+        "Russian" => format!("Насосная станция {at} не сообщила о неисправностях.\n"),
+        "pictographs" => "🛠️🚰✅".to_owned(),
+        // Without a space or the end of a line.
+        "digest" => format!("{:x}", at.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+        _ => "the pump station reported no fault; ".to_owned(),
+    };
+    let mut text = String::new();
+    let mut count = 0;
+    for at in 0.. {
+        if count >= chars {
+            break;
+        }
+        let line = line(at);
+        count += line.chars().count();
+        text.push_str(&line);
+    }
+    text
+}
+
+/// What the user wants may stand at either end of a message that the window cannot hold.
+#[test]
+fn a_users_last_message_that_does_not_fit_loses_its_middle_alone() {
+    let home = Home::new();
+    let engines = engines(&home);
+    let scripts = [
+        "paths", "numbers", "Chinese", "Russian", "pictographs", "digest", "words",
+    ];
+    let cases = Cases {
+        cases: 60,
+        failure_persistence: None,
+        ..Cases::default()
+    };
+    let one = (
+        select(ENGINES.to_vec()),
+        select(scripts.to_vec()),
+        select(vec![6_000_u64, 12_000, 24_000]),
+        (5..16_u64),
+        0..3_usize,
+    );
+    let number = AtomicUsize::new(0);
+    let held = TestRunner::new(cases).run(&one, |(engine, script, window, quarters, turns)| {
+        let number = number.fetch_add(1, Ordering::Relaxed);
+        let first = "FIRST: count the warnings of every module, and answer in JSON.";
+        let last = "LAST: name the module that has the most of them.";
+        // A token of dense text is about a character, and one of words about five.
+        let chars = window * quarters / 4 * if script == "words" { 6 } else { 4 };
+        let said = format!("{first}\n{}\n{last}", material(script, chars as usize));
+        let mut messages = vec![json!({"role": "system", "content": "Be careful."})];
+        for _ in 0..turns {
+            messages.push(json!({"role": "user", "content": "Is it running?"}));
+            messages.push(json!({"role": "assistant", "content": "It is. ".repeat(30)}));
+        }
+        messages.push(json!({"role": "user", "content": said}));
+        let document = json!({"model": "gpt-5", "messages": messages}).to_string();
+        let conversation = conversation(&document);
+        let agent = AgentWindow::new("gpt-5", window, window / 10);
+        let name = format!("last-{number}");
+        let mut session = Session::open(&engines, None, &name, agent, under(engine)).unwrap();
+        let options = TurnOptions::default();
+        let turn = session
+            .turn_over(&conversation, &options, &mut |_| {})
+            .unwrap();
+        let rendered = conversation
+            .render(&session.render_plan(&conversation))
+            .unwrap();
+        let back = formats::read(rendered, None).unwrap().remove(0);
+        let shown = (back.messages().iter()).find(|message| message.text.contains("FIRST: "));
+        let shown = shown.map_or("", |message| message.text.as_str());
+        prop_assert!(
+            shown.contains(first) && shown.contains(last),
+            "{shown:.300}"
+        );
+        prop_assert!(shown.contains("characters left out"), "{shown:.300}");
+        let (tokens, usable) = (session.state().prompt_tokens, window - window / 10);
+        prop_assert!(
+            (usable / 2..=usable).contains(&tokens),
+            "{tokens} of {usable}"
+        );
+        let report = turn.compaction.or(turn.rewrite).unwrap();
+        let is_told = |note: &String| note.contains("the user's last message, was shortened");
+        prop_assert!(report.notes.iter().any(is_told), "{report:?}");
+        Ok(())
+    });
+    if let Err(error) = held {
+        panic!("{error}");
+    }
+}

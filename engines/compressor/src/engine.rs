@@ -127,7 +127,7 @@ impl ContextEngine for Compressor {
             )));
         }
 
-        let plan = Plan::of(&outline, &limits);
+        let plan = Plan::of(&outline, &limits, &self.services);
         if !plan.does_something() {
             if !order.force && before >= limits.trigger {
                 return Ok(self.floor_too_high(plan.kept_tokens, format!(

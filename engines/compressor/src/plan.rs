@@ -11,7 +11,8 @@
 //! 3. Head and tail shrink to the minimum: the last turn, the user's last message and the last
 //!    answer.
 //! 4. If the window itself and not just the trigger is exceeded, results that the model has not
-//!    seen yet become previews. Then other messages do, and the user's last one comes at the end.
+//!    seen yet become previews. Then other messages do, and the user's last one comes at the end. Only
+//!    its middle is left out, since what the user wants may stand at either end.
 //!
 //! The first step that makes enough room is the last one taken. If none does, the engine waits
 //! ([`Headroom`](contexture_summaries::Headroom)) until the window requires a compaction, and then
@@ -19,7 +20,8 @@
 
 use std::collections::HashSet;
 
-use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MessageKind, roomy};
+use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MessageKind, SHORTENED_MARK, Services, roomy};
+use contexture_summaries::{excerpt_within, framing_tokens, keep_rules};
 
 use crate::boundaries::{MIN_TAIL, Outline, Protection, Split};
 use crate::clearing::{is_clearable, preview};
@@ -28,9 +30,9 @@ use crate::settings::Budgets;
 /// The share of the room for the prompt at which a conversation is compacted if its floor is above
 /// the threshold.
 pub(crate) const LAST_CALL: f64 = 0.85;
-/// The fewest characters of a preview. If less than this would be left per result, a preview is too
-/// short to be useful.
-const MIN_PREVIEW_CHARS: u64 = 200;
+/// The fewest tokens of a preview. If less than this would be left per result, a preview is too short
+/// to be useful.
+const MIN_PREVIEW_TOKENS: u64 = 100;
 /// The number of characters in the preview of an old tool result that stands among the protected
 /// messages.
 const OLD_PREVIEW_CHARS: u64 = 400;
@@ -68,7 +70,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// Returns the plan that the settings ask for if it leaves enough room. Otherwise returns the
     /// first relaxed plan that does, or the one that leaves the fewest tokens if none does.
-    pub(crate) fn of(outline: &Outline<'_, '_>, limits: &Limits) -> Self {
+    pub(crate) fn of(outline: &Outline<'_, '_>, limits: &Limits, services: &Services) -> Self {
         let goal = roomy(limits.trigger);
         let first = limits.first;
         let rungs = [
@@ -112,10 +114,10 @@ impl Plan {
             Self::unforced(outline, everything, limits)
         });
         if plan.total > limits.room_for_prompt {
-            plan.shorten_unseen(outline, limits);
+            plan.shorten_unseen(outline, limits, services);
         }
         if plan.total > limits.room_for_prompt {
-            plan.shorten_kept(outline, limits);
+            plan.shorten_kept(outline, limits, services);
         }
         plan
     }
@@ -193,7 +195,7 @@ impl Plan {
                 let text = CLEARED_TOOL_OUTPUT.to_owned();
                 self.replace(at, text, limits.cleared_tokens, outline);
             } else {
-                self.shorten(at, OLD_PREVIEW_CHARS, limits, outline);
+                self.shorten_old_result(at, limits, outline);
             }
         }
         self.replaced.sort_unstable_by_key(|(at, _)| *at);
@@ -202,7 +204,7 @@ impl Plan {
     /// Shortens the last batch of results if they are too large for the window. The model has not
     /// seen them, but it cannot be asked at all unless they shrink. Does nothing while calls are in
     /// flight, or if the room per result is too small for a preview.
-    fn shorten_unseen(&mut self, outline: &Outline<'_, '_>, limits: &Limits) {
+    fn shorten_unseen(&mut self, outline: &Outline<'_, '_>, limits: &Limits, services: &Services) {
         if outline.in_flight.is_some() {
             return;
         }
@@ -216,20 +218,20 @@ impl Plan {
         let room = limits
             .room_for_prompt
             .saturating_sub(self.total - unseen_tokens);
-        // Two characters a token is a safe estimate for all but dense scripts.
-        let chars = room / (unseen.len() as u64).max(1);
-        if chars < MIN_PREVIEW_CHARS {
+        // Half of the room is left for the conversation that follows.
+        let tokens = room / (unseen.len() as u64).max(1) / 2;
+        if tokens < MIN_PREVIEW_TOKENS {
             return;
         }
         for at in unseen {
-            self.shorten(at, chars, limits, outline);
+            self.shorten(at, tokens, outline, services);
         }
     }
 
     /// Shortens kept messages of the user and the assistant that the window cannot hold, the
     /// largest first. The user's last message is shortened only if it does not fit even alone, and
     /// then as the last one.
-    fn shorten_kept(&mut self, outline: &Outline<'_, '_>, limits: &Limits) {
+    fn shorten_kept(&mut self, outline: &Outline<'_, '_>, limits: &Limits, services: &Services) {
         let fits_alone = |at: usize| limits.fixed + outline.tokens[at] <= limits.room_for_prompt;
         let last_user = outline.last_user;
         let untouched = last_user.filter(|at| fits_alone(*at));
@@ -255,24 +257,37 @@ impl Plan {
             }
             let others = self.total - outline.tokens[at];
             let room = limits.room_for_prompt.saturating_sub(others);
-            // Two characters a token, as for results. Half of the room is left for the conversation
-            // that follows.
-            let chars = (room / 2).max(MIN_PREVIEW_CHARS);
-            self.shorten(at, chars, limits, outline);
+            // The goal leaves room for the conversation that follows. If the others are above it
+            // already, that is half of what is left.
+            let goal = roomy(limits.trigger).saturating_sub(others);
+            let tokens = goal.max(room / 2).max(MIN_PREVIEW_TOKENS);
+            self.shorten(at, tokens, outline, services);
         }
         self.replaced.sort_unstable_by_key(|(at, _)| *at);
     }
 
-    /// Replaces a message with a preview of about `chars` characters, if that saves tokens and
-    /// bytes. A preview of a dense text can be longer in bytes although the estimate says that it
-    /// has fewer tokens.
-    fn shorten(&mut self, at: usize, chars: u64, limits: &Limits, outline: &Outline<'_, '_>) {
-        let tokens = chars / 2 + limits.cleared_tokens;
+    /// Replaces a message with both of its ends in at most `tokens` tokens and with the rules that a
+    /// user states between them, if that saves tokens and bytes.
+    fn shorten(&mut self, at: usize, tokens: u64, outline: &Outline<'_, '_>, services: &Services) {
+        let message = &outline.messages[at];
+        let shown = excerpt_within(message.text(), tokens, services);
+        let text = keep_rules(message, format!("{SHORTENED_MARK}\n{shown}"));
+        let tokens = services.count_tokens(&text) + framing_tokens(services);
+        if tokens < outline.tokens[at] && text.len() < message.text().len() {
+            self.replace(at, text, tokens, outline);
+        }
+    }
+
+    /// Replaces an old result with a short preview, if that saves tokens and bytes. A preview of a
+    /// dense text can be longer in bytes although the estimate says that it has fewer tokens.
+    fn shorten_old_result(&mut self, at: usize, limits: &Limits, outline: &Outline<'_, '_>) {
+        // Two characters a token is a safe estimate for all but dense scripts.
+        let tokens = OLD_PREVIEW_CHARS / 2 + limits.cleared_tokens;
         if tokens >= outline.tokens[at] {
             return;
         }
         let whole = outline.messages[at].text();
-        let text = preview(whole, chars as usize);
+        let text = preview(whole, OLD_PREVIEW_CHARS as usize);
         if text.len() < whole.len() {
             self.replace(at, text, tokens, outline);
         }

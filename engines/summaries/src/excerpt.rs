@@ -1,11 +1,11 @@
 //! Excerpts of texts, and the tool that a result comes from.
 //!
 //! Messages for a summariser and shortened messages in the window use the same excerpt: the
-//! beginning and the end of a text. [`tool_of`] and [`asks_the_user`] serve to tell tool output,
+//! beginning and the end of a text. [`excerpt_within`] is the one for a limit in tokens. [`tool_of`] and [`asks_the_user`] serve to tell tool output,
 //! which can be produced again, from an answer of the user that arrived through a tool and must not
 //! be lost.
 
-use contexture_engine_api::{MessageView, ToolCallView};
+use contexture_engine_api::{MessageView, Services, ToolCallView};
 
 /// The end of a shortened string in a tool call's arguments. It contains no character that needs
 /// escaping in JSON.
@@ -85,6 +85,45 @@ pub fn excerpt(text: &str, chars: usize) -> String {
     )
 }
 
+/// The share of its tokens from which [`excerpt_within`] is content, as it would gain little by
+/// further attempts.
+const CLOSE_ENOUGH: f64 = 0.95;
+
+/// Returns the [`excerpt`] of a text that has at most `tokens` tokens, and few less. A text that has no
+/// more is returned whole. If there is no room even for the mark, only the mark is returned.
+pub fn excerpt_within(text: &str, tokens: u64, services: &Services) -> String {
+    let all = services.count_tokens(text);
+    if all <= tokens {
+        return text.to_owned();
+    }
+    // The two ends may have more or fewer tokens a character than the whole, so the length is found by
+    // trying: at first in proportion, and then by halving.
+    let (mut fits, mut over) = (0, text.chars().count());
+    let mut best = excerpt(text, fits);
+    let mut chars = (over as f64 * (tokens as f64 / all as f64)) as usize;
+    for attempt in 0.. {
+        let is_between = fits < chars && chars < over;
+        if attempt > 4 || !is_between {
+            chars = fits + (over - fits) / 2;
+        }
+        if chars == fits {
+            break;
+        }
+        let short = excerpt(text, chars);
+        let used = services.count_tokens(&short);
+        let is_close = used as f64 >= tokens as f64 * CLOSE_ENOUGH;
+        match used <= tokens {
+            true => (fits, best) = (chars, short),
+            false => over = chars,
+        }
+        if fits == chars && is_close {
+            break;
+        }
+        chars = (chars as f64 * (tokens as f64 / used as f64) * 0.98) as usize;
+    }
+    best
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -99,6 +138,42 @@ mod tests {
                 prop_assert_eq!(short, text);
             } else {
                 prop_assert!(short.chars().count() <= chars + 60);
+            }
+        }
+    }
+
+    #[test]
+    fn an_excerpt_within_tokens_uses_them_and_keeps_both_ends() {
+        let services = Services::none();
+        let path = |n| format!("src/module_{n}.rs:{n}\n");
+        let paths: String = (0..5_000).map(path).collect();
+        let texts = [
+            "数据库索引重建完成。".repeat(3_000),
+            "word ".repeat(9_000),
+            format!("{}{paths}", "é".repeat(20_000)),
+            format!("{paths}{}", "x".repeat(50_000)),
+            "short".to_owned(),
+        ];
+        for text in texts {
+            let text = format!("FIRST {text} LAST");
+            let all = services.count_tokens(&text);
+            for tokens in [0, 20, 60, 1_000, 7_000, 1_000_000] {
+                let short = excerpt_within(&text, tokens, &services);
+                let used = services.count_tokens(&short);
+                if tokens >= all {
+                    assert_eq!(short, text);
+                } else if tokens >= 60 {
+                    assert!(
+                        short.starts_with("FIRST") && short.ends_with("LAST"),
+                        "{short}"
+                    );
+                    assert!(
+                        used <= tokens && used * 10 >= tokens * 7,
+                        "{used} of {tokens}"
+                    );
+                } else {
+                    assert!(used <= tokens.max(20), "{used} of {tokens}");
+                }
             }
         }
     }

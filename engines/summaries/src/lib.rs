@@ -37,7 +37,7 @@ pub use answer::{summary_in, trim, unmarked};
 pub use brief::{Headings, SEAL_TOKENS, WHAT_HOLDS, body_of, framing_tokens, marked};
 pub use cooldown::{CoolDown, CoolDowns};
 pub use cycle::{Making, NO_MODEL, Ready, SummaryCycle, Task, WrittenSummary};
-pub use excerpt::{ARGUMENT_MARK, asks_the_user, excerpt, tool_of};
+pub use excerpt::{ARGUMENT_MARK, asks_the_user, excerpt, excerpt_within, tool_of};
 pub use facts::{digested, digested_beside, rule_section, rules_in, rules_left_out, tokens_beside};
 pub use groups::{Groups, is_answer, tail_within};
 pub use headroom::{Headroom, Sizes, to_host_tokens};

@@ -12,7 +12,7 @@ use contexture_engine_api::{
     About, BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Decision,
     Delivery, EngineError, Entry, HostInfo, LogLevel, MessageKind, MessageView, ModelAnswer,
     ModelFailure, OpenRequest, Outcome, Replacement, Services, StandaloneEngine, ToolCall,
-    ToolSpec, WindowState, grouped, in_flight,
+    ToolSpec, WindowState, grouped, in_flight, roomy,
 };
 use contexture_summaries::{Headroom, SummaryCycle, keep_rules};
 use schemars::schema_for;
@@ -96,7 +96,7 @@ impl VirtualFiles {
             _ => ("user", "a message of the user".to_owned()),
         };
         let file = self.files.file(kind, &of, text, message.id());
-        let short = preview(&file, text, preview_tokens, &self.services);
+        let short = preview(&file, message, preview_tokens, &self.services);
         if short.is_some() {
             self.files.put(file, None)?;
         }
@@ -136,6 +136,16 @@ impl VirtualFiles {
                 grouped(limit)
             )
         })
+    }
+
+    /// Returns the tokens of the user's last message that the window shows if that does not fit even
+    /// alone: as many as the other messages leave of what a compaction aims at. It returns 0 if the
+    /// message fits. The window has `tokens` tokens with all of it.
+    fn room_for(&self, message: &MessageView<'_>, tokens: u64) -> u64 {
+        let alone = self.window.fixed_tokens + message.tokens();
+        let threshold = (self.limits().threshold).filter(|_| alone > self.window.usable_tokens());
+        let others = tokens.saturating_sub(message.tokens());
+        roomy(threshold.unwrap_or_default()).saturating_sub(others)
     }
 
     /// Writes the notice for a window of so many tokens. `new` is a file that is about to be
@@ -192,13 +202,18 @@ impl ContextEngine for VirtualFiles {
         // Everything before the last notice was sent to the provider in this form. It stays as it
         // is, so that the provider's prompt cache remains valid.
         let sent = (messages.iter()).rposition(|message| message.kind() == MessageKind::Notice);
+        let last_user = messages.iter().rposition(MessageView::is_real_user);
         for (at, message) in messages.iter().enumerate().skip(sent.unwrap_or(0)) {
             // A call in flight still needs its messages, so nothing from there on is shortened.
             let may_be = may_be_file(message) && waiting.is_none_or(|waiting| at < waiting);
-            if may_be
-                && is_longer(message, limits.file, &self.services)
-                && let Some(text) = self.shortened(message, limits.preview)?
-            {
+            if !may_be || !is_longer(message, limits.file, &self.services) {
+                continue;
+            }
+            let most = match Some(at) == last_user {
+                true => limits.preview.max(self.room_for(message, tokens)),
+                false => limits.preview,
+            };
+            if let Some(text) = self.shortened(message, most)? {
                 // The notice below names the prompt as it is after this rewrite.
                 tokens = (tokens + self.services.count_tokens(&text))
                     .saturating_sub(self.services.count_tokens(message.text()));

@@ -3,10 +3,12 @@
 //!
 //! [`may_be_file`] and [`is_longer`] decide whether a message is eligible and long enough.
 //! [`preview`] writes the shorter form: a line with the name and the size of the file, and the
-//! beginning of the text. [`named_in`] reads the name back, so that the engine knows which files a
-//! window shows. [`head`] cuts any text to a number of tokens. The files themselves are in `files`.
+//! beginning of the text, or both ends of what a user wrote. [`named_in`] reads the name back, so that
+//! the engine knows which files a window shows. [`head`] cuts any text to a number of tokens. The files
+//! themselves are in `files`.
 
 use contexture_engine_api::{MessageKind, MessageView, Services, grouped};
+use contexture_summaries::excerpt_within;
 
 use crate::files::File;
 
@@ -31,17 +33,36 @@ pub(crate) fn is_longer(message: &MessageView<'_>, tokens: u64, services: &Servi
     text.len() as u64 > tokens && message.tokens() > tokens && services.count_tokens(text) > tokens
 }
 
-/// Returns the beginning of a text, at most `tokens` tokens, under a line with the name of its
-/// file. Returns `None` if that would not be shorter than the text.
-pub(crate) fn preview(file: &File, text: &str, tokens: u64, services: &Services) -> Option<String> {
-    let shown = head(text, tokens, services);
+/// Returns the beginning of a message's text, at most `tokens` tokens, under a line with the name of
+/// its file. Of a user's message, both ends are shown, because what the user wants may stand at either.
+/// Returns `None` if that would not be shorter than the text.
+pub(crate) fn preview(
+    file: &File,
+    message: &MessageView<'_>,
+    tokens: u64,
+    services: &Services,
+) -> Option<String> {
+    let text = message.text();
+    let (shown, what) = match message.role() {
+        "user" => {
+            let shown = excerpt_within(text, tokens, services);
+            (
+                shown,
+                "its beginning and its end follow, file_read reads the rest".to_owned(),
+            )
+        }
+        _ => {
+            let shown = head(text, tokens, services);
+            let tokens = grouped(services.count_tokens(shown));
+            let what = format!("its first {tokens} tokens follow, file_read reads on");
+            (shown.to_owned(), what)
+        }
+    };
     let short = format!(
-        "{FILE_MARK}{}: {} tokens, {} lines; its first {} tokens follow, file_read reads on and file_regex searches it]\n\
-         {shown}",
+        "{FILE_MARK}{}: {} tokens, {} lines; {what} and file_regex searches it]\n{shown}",
         file.name,
         grouped(file.tokens),
         grouped(file.lines),
-        grouped(services.count_tokens(shown)),
     );
     (short.len() < text.len() && services.count_tokens(&short) < file.tokens).then_some(short)
 }

@@ -381,13 +381,17 @@ impl Compactor {
             notes.truncate(MOST_NOTES);
             notes.push(format!("{more} more notes of the engine were left out"));
         }
-        notes.extend(checked.previewed.map(|id| {
-            format!("{id}, the user's last message, is stored separately; a preview replaces it")
-        }));
+        notes.extend(
+            (checked.previewed).map(|id| format!("{id}, the user's last message, was shortened")),
+        );
         let mut reason = format!(
-            "{} → {} tokens",
+            "{} → {} tokens{}",
             grouped(tokens_before),
-            grouped(tokens_after)
+            grouped(tokens_after),
+            match checked.previewed {
+                Some(_) => ", the user's last message shortened",
+                None => "",
+            }
         );
         match (exceeded, told) {
             (Some(room), _) => {

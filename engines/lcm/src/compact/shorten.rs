@@ -8,10 +8,12 @@
 //! and was seen by the model. [`Compactor::shorten_old`] goes on with older tool results if the
 //! window is still too large. [`Compactor::shorten_unseen`] is the last resort.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use contexture_digest::{keep_rules, shorten_arguments};
-use contexture_engine_api::{MessageKind, MessageView, Replacement, ShortArguments};
+use contexture_engine_api::{MessageKind, MessageView, Replacement, ShortArguments, roomy};
+use contexture_summaries::excerpt_within;
 
 use super::Compactor;
 use super::arrange::Arrangement;
@@ -19,10 +21,9 @@ use crate::assemble::shortened;
 use crate::dag::outline::Outline;
 use crate::dag::plan::PlanStep;
 use crate::preview::preview;
-use crate::transcript::fit;
 
 /// The maximum number of tokens of a preview, not counting the line that says how to read the
-/// message.
+/// message. The user's last message is not bound by it.
 const PREVIEW_TOKENS: u64 = 600;
 /// The minimum number of tokens of a preview. Less would not show what kind of text it is.
 const LEAST_PREVIEW: u64 = 60;
@@ -104,13 +105,14 @@ impl Compactor<'_, '_> {
         if tokens <= max_tokens {
             return None;
         }
-        // A token has about four characters. The preview is made about that long and then cut to
-        // its tokens.
-        let shown = fit(
-            &preview(text, max_tokens as usize * 4),
-            max_tokens,
-            services,
-        );
+        let shown = match view.role() {
+            // What the user wants may stand at either end, whatever lies between.
+            "user" => Cow::Borrowed(text),
+            // A token has about four characters. The preview is made about that long and then cut
+            // to its tokens.
+            _ => Cow::Owned(preview(text, max_tokens as usize * 4)),
+        };
+        let shown = excerpt_within(&shown, max_tokens, services);
         let short = keep_rules(view, shortened(view.id(), tokens, text.len(), &shown));
         // The line that says how to read the message takes tokens, too.
         (short.len() < text.len() && services.count_tokens(&short) < tokens).then_some(short)
@@ -133,7 +135,8 @@ impl Compactor<'_, '_> {
 
     /// Shortens messages that the model has not seen, the largest first, until the prompt is below
     /// the hard threshold. The user's last message comes last, and only if the request could not be
-    /// sent otherwise.
+    /// sent otherwise. It takes the room that the others leave below three quarters of that
+    /// threshold.
     pub(super) fn shorten_unseen(&self, arrangement: &mut Arrangement, outline: &Outline) {
         let in_flight = outline.in_flight.clone().unwrap_or(0..0);
         let done: HashSet<usize> = arrangement.replaced.iter().map(|(at, _)| *at).collect();
@@ -152,7 +155,13 @@ impl Compactor<'_, '_> {
             if arrangement.estimate < self.budgets.hard {
                 break;
             }
-            let most = (self.views[at].tokens() / 4).clamp(LEAST_PREVIEW, PREVIEW_TOKENS);
+            let tokens = self.views[at].tokens();
+            let most = match Some(at) == last_user {
+                true => roomy(self.budgets.hard)
+                    .saturating_sub(arrangement.estimate.saturating_sub(tokens))
+                    .max(LEAST_PREVIEW),
+                false => (tokens / 4).clamp(LEAST_PREVIEW, PREVIEW_TOKENS),
+            };
             if let Some(short) = self.shortened(at, most) {
                 arrangement.replaced.push((at, short));
                 self.estimate(arrangement);
