@@ -143,7 +143,7 @@ impl VirtualFiles {
     /// message fits. The window has `tokens` tokens with all of it.
     fn room_for(&self, message: &MessageView<'_>, tokens: u64) -> u64 {
         let alone = self.window.fixed_tokens + message.tokens();
-        let threshold = (self.limits().threshold).filter(|_| alone > self.window.usable_tokens());
+        let threshold = (self.limits().threshold).filter(|_| !self.window.has_room_for(alone));
         let others = tokens.saturating_sub(message.tokens());
         roomy(threshold.unwrap_or_default()).saturating_sub(others)
     }
