@@ -55,14 +55,18 @@ impl Coder {
             return Answer::text(example(schema, "A session of checks").to_string());
         }
         if request.tool_names().is_empty() || forbids_calls(request) {
-            // A title, a summary, or a chat.
-            let far = self
-                .far(request)
-                .map_or_else(String::new, |step| format!(" The last was {STEP}{step}."));
-            let count = request.messages().len();
-            return Answer::text(format!(
-                "<summary>Notes of {count} messages so far.{far}</summary>"
-            ));
+            // A title, a summary, or a chat. A summary of work is as long as a model's.
+            let mut notes = format!("Notes of {} messages so far.", request.messages().len());
+            if let Some(last) = self.far(request) {
+                notes.push_str(&format!(" The last was {STEP}{last}."));
+                let done = |step| {
+                    format!(
+                        "\nPart {step} has warnings to be checked, and none so far is an error."
+                    )
+                };
+                notes.extend((1..=last.max(8)).map(done));
+            }
+            return Answer::text(format!("<summary>{notes}</summary>"));
         }
         let round = self.far(request).map_or(1, |step| step + 1);
         let Some(tool) = shell(request).filter(|_| round <= self.rounds) else {
