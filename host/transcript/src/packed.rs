@@ -13,6 +13,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::num::NonZeroU32;
+use std::rc::Rc;
 
 use xxhash_rust::xxh3::xxh3_64;
 use zstd::zstd_safe::{
@@ -115,10 +116,19 @@ impl Dictionary {
         get_dict_id_from_dict(&self.bytes)
     }
 
-    /// What texts are compressed with. It takes 150 KB and some 40 us to make, so it is made for
-    /// each write and not kept.
-    pub(crate) fn encoder(&self) -> Option<CDict<'static>> {
-        CDict::try_create(&self.bytes, LEVEL)
+    /// What texts are compressed with. It takes 150 KB and some 40 us to make, so each thread keeps
+    /// the one of its last write, which is mostly of the same session.
+    pub(crate) fn encoder(&self) -> Option<Rc<CDict<'static>>> {
+        ENCODER.with_borrow_mut(|kept| {
+            if let Some((bytes, encoder)) = kept
+                && *bytes == self.bytes
+            {
+                return Some(Rc::clone(encoder));
+            }
+            let encoder = Rc::new(CDict::try_create(&self.bytes, LEVEL)?);
+            *kept = Some((self.bytes.clone(), Rc::clone(&encoder)));
+            Some(encoder)
+        })
     }
 }
 
@@ -158,6 +168,8 @@ thread_local! {
     // A context takes longer to make than a message to unpack, so each thread keeps its own.
     static COMPRESSOR: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
+    // The bytes of the dictionary, and what is made of them.
+    static ENCODER: RefCell<Option<(Vec<u8>, Rc<CDict<'static>>)>> = const { RefCell::new(None) };
 }
 
 fn compress(bytes: &[u8], encoder: Option<&CDict<'_>>) -> io::Result<Vec<u8>> {

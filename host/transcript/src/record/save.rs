@@ -214,7 +214,7 @@ impl StoredSession {
         let has_texts = !(change.texts.is_empty() && change.artifacts.is_empty());
         let encoder = dictionary.filter(|_| has_texts);
         let encoder = encoder.and_then(Dictionary::encoder);
-        let encoder = encoder.as_ref();
+        let encoder = encoder.as_deref();
         let new = dictionary.filter(|_| is_new).map(Dictionary::packed);
         let new = new.transpose()?;
         let copy = new.clone().map(ArtifactChange::dictionary);
