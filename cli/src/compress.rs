@@ -703,6 +703,7 @@ fn is_unknown(reason: &DisabledReason) -> bool {
 /// figures are those of the unchanged conversation.
 fn nothing_to_do(session: &Session, reason: String, elapsed_ms: f64) -> CompactionReport {
     let state = session.state();
+    let tokens = state.best_prompt_tokens();
     CompactionReport {
         engine: session.engine().name().to_owned(),
         source: session.engine().source(),
@@ -710,17 +711,11 @@ fn nothing_to_do(session: &Session, reason: String, elapsed_ms: f64) -> Compacti
         reason,
         messages_before: state.messages,
         messages_after: state.messages,
-        tokens_before: state.prompt_tokens,
-        tokens_after: state.prompt_tokens,
+        tokens_before: tokens,
+        tokens_after: tokens,
         kept: state.messages,
-        replaced: 0,
-        summarised: 0,
-        inserted: 0,
-        dropped: 0,
-        degraded: false,
         model_calls: session.model_calls(),
         elapsed_ms,
-        notes: Vec::new(),
-        states: Default::default(),
+        ..CompactionReport::default()
     }
 }

@@ -210,15 +210,13 @@ mod tests {
                 tokens_before: 900,
                 tokens_after: 300,
                 kept: 1,
-                replaced: 0,
                 summarised: 2,
                 inserted: 1,
-                dropped: 0,
                 degraded: true,
                 model_calls: 1,
                 elapsed_ms: 1.0,
                 notes,
-                states: Default::default(),
+                ..CompactionReport::default()
             };
             let text = summary(&report, "", &window, false);
             let notes = text.lines().filter(|line| line.starts_with("  note"));

@@ -19,7 +19,7 @@ use contexture::session::{
 use contexture_engine_api::{
     Committed, Compaction, CompressRequest, ContextEngine, Decision, Delivery, EngineError,
     EngineFactory, Entry, FactoryRequest, MessageId, MessageView, OpenRequest, Outcome,
-    Replacement, SHORTENED_MARK, StandaloneEngine, WindowState, register_engine, safe_cut,
+    Replacement, SHORTENED_MARK, StandaloneEngine, Usage, WindowState, register_engine, safe_cut,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -1218,6 +1218,94 @@ fn a_compaction_appends_its_note_to_the_system_prompt_unless_the_embedder_says_n
     };
     assert_eq!(system(false), "Be brief.");
     assert!(system(true).starts_with("Be brief.") && system(true) != "Be brief.");
+}
+
+/// A request of so many turns in which every message of the user holds an image.
+fn with_images(format: Format, turns: usize) -> String {
+    let data = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    let url = format!("data:image/png;base64,{data}");
+    let message = |turn: usize| {
+        let asked = format!("{turn}: {}", "word ".repeat(100));
+        let [asked, answer] = match format {
+            Format::Anthropic => [
+                json!({"role": "user", "content": [{"type": "text", "text": asked},
+                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}]}),
+                assistant("seen"),
+            ],
+            Format::OpenAiChat => [
+                json!({"role": "user", "content": [{"type": "text", "text": asked},
+                    {"type": "image_url", "image_url": {"url": url}}]}),
+                assistant("seen"),
+            ],
+            Format::OpenAiResponses => [
+                json!({"role": "user", "content": [{"type": "input_text", "text": asked},
+                    {"type": "input_image", "image_url": url}]}),
+                json!({"role": "assistant", "content": [{"type": "output_text", "text": "seen"}]}),
+            ],
+            _ => [
+                json!({"role": "user", "parts": [{"text": asked},
+                    {"inlineData": {"mimeType": "image/png", "data": data}}]}),
+                json!({"role": "model", "parts": [{"text": "seen"}]}),
+            ],
+        };
+        [asked, answer]
+    };
+    let mut messages: Vec<Value> = (0..turns).flat_map(message).collect();
+    messages.pop();
+    match format {
+        Format::OpenAiResponses => json!({"input": messages}).to_string(),
+        Format::Gemini => json!({"contents": messages}).to_string(),
+        _ => json!({"messages": messages}).to_string(),
+    }
+}
+
+/// A provider may count images for more than its published price. What triggers a compaction and what it
+/// reports are in the same count.
+#[test]
+fn a_compaction_is_reported_in_the_count_of_its_trigger() {
+    let home = tempfile::tempdir().unwrap();
+    let host = contexture::Host::open(&contexture::HostOptions::in_home(home.path())).unwrap();
+    for format in [
+        Format::Anthropic,
+        Format::OpenAiChat,
+        Format::OpenAiResponses,
+        Format::Gemini,
+    ] {
+        for times in [None, Some(2)] {
+            let open = |name: &str| {
+                let name = format!("{format:?} {times:?} {name}");
+                host.session(&name).model("gpt-4o", 128_000).open().unwrap()
+            };
+            let mut session = open("compacted");
+            let never = TurnOptions::default().compact(Compact::Never);
+            let first = with_images(format, 29);
+            session.turn_with(&first, Some(format), &never).unwrap();
+            let counted = session.state().prompt_tokens;
+            if let Some(times) = times {
+                session.update_usage(&Usage::default().input_tokens(counted * times));
+            }
+            let body = with_images(format, 30);
+            session.turn_with(&body, Some(format), &never).unwrap();
+            let trigger = session.state().best_prompt_tokens();
+            let force = TurnOptions::default().compact(Compact::Force);
+            let turn = session.turn_with(&body, Some(format), &force).unwrap();
+            let report = turn.compaction.unwrap();
+            assert_eq!(report.tokens_before, trigger, "{format:?}: {report:?}");
+            let mut again = open("again");
+            again.turn_with(&turn.body, Some(format), &never).unwrap();
+            let sent = again.state().prompt_tokens;
+            let after = report.tokens_after as f64 / sent as f64;
+            let scale = trigger as f64 / report.counted_tokens.0 as f64;
+            assert!(
+                (after / scale - 1.0).abs() < 0.02,
+                "{format:?}: {sent}, {report:?}"
+            );
+            assert!(
+                scale > times.unwrap_or(1) as f64 * 0.95,
+                "{format:?}: {scale}"
+            );
+        }
+    }
 }
 
 proptest! {

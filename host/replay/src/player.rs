@@ -313,10 +313,10 @@ impl<'a> Player<'a> {
         let selected = turn.selected;
         // The size that the prompt would have had without this turn's compaction or rewrite.
         let reports = turn.rewrite.iter().chain(&turn.compaction);
-        let uncompacted = reports.map(|report| report.tokens_before).next();
+        let uncompacted = reports.map(|report| report.counted_tokens.0).next();
         let uncompacted = uncompacted.map(|tokens| self.prompt(tokens));
         let compacted = turn.compaction.and_then(|report| {
-            let sizes = (report.tokens_before, report.tokens_after);
+            let sizes = report.counted_tokens;
             self.note(report).then_some(sizes)
         });
         let compacted = compacted.map(|(before, after)| (self.prompt(before), self.prompt(after)));

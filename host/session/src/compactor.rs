@@ -32,7 +32,7 @@ use contexture_transcript::{HostText, IdSet, Ids, InForce};
 
 use super::conversation::ConversationState;
 use super::options::{Compact, TurnOptions};
-use super::report::{CompactionReport, OutcomeKind};
+use super::report::{CompactionReport, OutcomeKind, in_count_of, sizes};
 use super::warnings::Warnings;
 use super::window::Window;
 use super::window_entry::WindowEntry;
@@ -346,7 +346,8 @@ impl Compactor {
         purpose: Purpose,
     ) -> CompactionReport {
         let messages_before = current.window.len();
-        let tokens_before = current.counted_tokens();
+        let counted_before = current.counted_tokens();
+        let tokens_before = current.state().best_prompt_tokens();
         let before = Arc::clone(&current.window);
         current.replace_window(next);
         current.history.compactions += 1;
@@ -358,7 +359,7 @@ impl Compactor {
             Purpose::Compaction => {
                 current.new_since_compaction = false;
                 let fixed = current.overhead_tokens(&current.window);
-                let sizes = [tokens_before, current.counted_tokens(), fixed];
+                let sizes = [counted_before, current.counted_tokens(), fixed];
                 current.meter.compacted(sizes);
             }
             // What is new is still to be compacted.
@@ -369,7 +370,8 @@ impl Compactor {
             .inserted(new.filter(|id| id.0 >= before.next_id()).collect())
             .entries(proposal.entries);
         let state = current.state();
-        let tokens_after = current.counted_tokens();
+        let counted_tokens = (counted_before, current.counted_tokens());
+        let tokens_after = in_count_of(tokens_before, counted_tokens);
         let exceeded = (state.room_for_prompt()).filter(|room| tokens_after > *room);
         let told = engine.call("committed", Deadline::Extended, move |engine| {
             engine.committed(&committed);
@@ -385,9 +387,8 @@ impl Compactor {
             (checked.previewed).map(|id| format!("{id}, the user's last message, was shortened")),
         );
         let mut reason = format!(
-            "{} → {} tokens{}",
-            grouped(tokens_before),
-            grouped(tokens_after),
+            "{}{}",
+            sizes(tokens_before, tokens_after),
             match checked.previewed {
                 Some(_) => ", the user's last message shortened",
                 None => "",
@@ -410,6 +411,8 @@ impl Compactor {
         CompactionReport {
             messages_before,
             tokens_before,
+            tokens_after,
+            counted_tokens,
             kept: checked.kept,
             replaced: checked.replaced,
             summarised: checked.summarised,
@@ -550,7 +553,8 @@ pub(crate) fn unchanged(
     reason: String,
 ) -> CompactionReport {
     let messages = current.window.len();
-    let tokens = current.counted_tokens();
+    let counted = current.counted_tokens();
+    let tokens = current.state().best_prompt_tokens();
     CompactionReport {
         engine: engine.name().to_owned(),
         source: engine.source(),
@@ -560,6 +564,7 @@ pub(crate) fn unchanged(
         messages_after: messages,
         tokens_before: tokens,
         tokens_after: tokens,
+        counted_tokens: (counted, counted),
         kept: messages,
         replaced: 0,
         summarised: 0,

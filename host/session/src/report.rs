@@ -113,10 +113,14 @@ pub struct CompactionReport {
     pub messages_before: usize,
     /// The number of messages after, without the system prompt.
     pub messages_after: usize,
-    /// The tokens of the prompt before.
+    /// The tokens of the prompt before, in the provider's count if it has reported one. The engine's
+    /// trigger is in the same count.
     pub tokens_before: u64,
-    /// The tokens of the prompt after.
+    /// The tokens of the prompt after, in the same count as those before.
     pub tokens_after: u64,
+    /// Both sizes in the host's own count, which no report of the provider corrects.
+    #[serde(skip)]
+    pub counted_tokens: (u64, u64),
     /// How many messages stay unchanged.
     pub kept: usize,
     /// How many messages were replaced by a shorter form.
@@ -150,16 +154,20 @@ impl CompactionReport {
     /// Joins this report with that of an earlier compaction of the same turn: sizes before come
     /// from the first one, sizes after from this one, and costs are summed up.
     pub(crate) fn after(self, first: Self) -> Self {
-        let from = |tokens: u64| format!("{} →", grouped(tokens));
+        let counted_tokens = (first.counted_tokens.0, self.counted_tokens.1);
+        // The first compaction ended what the provider had reported.
+        let tokens_after = in_count_of(first.tokens_before, counted_tokens);
         Self {
-            // The reason names both sizes. The first one must be that of the joined report.
+            // The reason names both sizes, and they must be those of the joined report.
             reason: (self.reason).replacen(
-                &from(self.tokens_before),
-                &from(first.tokens_before),
+                &sizes(self.tokens_before, self.tokens_after),
+                &sizes(first.tokens_before, tokens_after),
                 1,
             ),
             messages_before: first.messages_before,
             tokens_before: first.tokens_before,
+            tokens_after,
+            counted_tokens,
             dropped: first.dropped + self.dropped,
             degraded: first.degraded || self.degraded,
             model_calls: first.model_calls + self.model_calls,
@@ -168,4 +176,16 @@ impl CompactionReport {
             ..self
         }
     }
+}
+
+/// The two sizes of a compaction, as its reason begins with them.
+pub(crate) fn sizes(before: u64, after: u64) -> String {
+    format!("{} → {} tokens", grouped(before), grouped(after))
+}
+
+/// The size of a prompt after a compaction, in the count in which it had `tokens` tokens before. The
+/// host counted the prompt `before` and `after` it.
+pub(crate) fn in_count_of(tokens: u64, (before, after): (u64, u64)) -> u64 {
+    let scaled = u128::from(after) * u128::from(tokens) / u128::from(before.max(1));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
 }
