@@ -1,5 +1,4 @@
-//! The provider simulator as a program, to be asked by hand or to run in a separate process: `contexture-provider-simulator
-//! [PORT] [WINDOW] [--rounds N] [--result BYTES] [--also EVERY NAME ARGUMENTS] [--talk BYTES] [--record FOLDER]`.
+//! The provider simulator as a program, to be asked by hand or to run in a separate process, see [`USAGE`].
 //!
 //! It simulates a coding session with this many rounds and this much text from a tool. With `--also` it calls another tool
 //! as well in every so many rounds, with these arguments as JSON. With `--talk` it calls no tools and gives answers of this
@@ -12,6 +11,9 @@ use std::time::Duration;
 
 use contexture_provider_simulator::{Answer, Coder, Options, Request, Simulator};
 use serde_json::{Value, json};
+
+const USAGE: &str = "contexture-provider-simulator [PORT] [WINDOW] [--rounds N] [--result BYTES] \
+                     [--also EVERY NAME ARGUMENTS] [--talk BYTES] [--record FOLDER]";
 
 fn main() {
     let mut plain = Vec::new();
@@ -35,16 +37,20 @@ fn main() {
             }
             "--talk" => talk = number().unwrap_or(0),
             "--record" => folder = arguments.next().map(PathBuf::from),
-            _ => plain.push(argument.parse::<u64>().ok()),
+            "-h" | "--help" => return println!("{USAGE}"),
+            _ => match argument.parse::<u64>() {
+                Ok(number) => plain.push(number),
+                Err(_) => {
+                    eprintln!("cannot read `{argument}`: {USAGE}");
+                    std::process::exit(2);
+                }
+            },
         }
     }
     let mut numbers = plain.into_iter();
-    let port = numbers
-        .next()
-        .flatten()
-        .and_then(|port| port.try_into().ok())
-        .unwrap_or(0);
-    let window = numbers.next().flatten();
+    let port = numbers.next().and_then(|port| port.try_into().ok());
+    let port = port.unwrap_or(0);
+    let window = numbers.next();
     let provider = Simulator::with(Options {
         port,
         window,
