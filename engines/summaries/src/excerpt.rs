@@ -162,18 +162,16 @@ mod tests {
                 let used = services.count_tokens(&short);
                 if tokens >= all {
                     assert_eq!(short, text);
-                } else if tokens >= 60 {
-                    assert!(
-                        short.starts_with("FIRST") && short.ends_with("LAST"),
-                        "{short}"
-                    );
-                    assert!(
-                        used <= tokens && used * 10 >= tokens * 7,
-                        "{used} of {tokens}"
-                    );
-                } else {
-                    assert!(used <= tokens.max(20), "{used} of {tokens}");
+                    continue;
                 }
+                // A word is not cut, and with few tokens one may be much of what fits.
+                let least = if tokens < 1_000 { 0 } else { tokens * 9 / 10 };
+                assert!(
+                    (least..=tokens.max(20)).contains(&used),
+                    "{used} of {tokens}"
+                );
+                let has_ends = short.starts_with("FIRST") && short.ends_with("LAST");
+                assert!(tokens < 60 || has_ends, "{short}");
             }
         }
     }
