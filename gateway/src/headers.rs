@@ -1,8 +1,9 @@
 //! Decides which headers pass in both directions, and defines the gateway's own.
 //!
 //! [`upstream`] returns the headers for the provider and [`downstream`] those for the client.
-//! Headers about the connection are dropped in both directions, and the gateway's own never reach a
-//! provider. All other headers pass unchanged.
+//! Headers about the connection are dropped in both directions. The gateway's own never reach a
+//! provider, and none comes from one, nor does a provider say which web pages may read an answer. All
+//! other headers pass unchanged.
 //!
 //! The gateway's own headers begin with `x-contexture-`. A client sends its token and the session's
 //! name, and an answer says what became of the request. [`set`] writes them in a form that every
@@ -138,8 +139,10 @@ pub(crate) fn downstream(headers: &HeaderMap, changed: bool) -> HeaderMap {
     let named = named_by_connection(headers);
     let mut passed = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
+        let is_gateways =
+            name.as_str().starts_with(OWN) || name.as_str().starts_with("access-control-");
         let stays = is_hop_by_hop(name, &named) || (changed && *name == CONTENT_LENGTH);
-        if !stays {
+        if !stays && !is_gateways {
             passed.append(name, value.clone());
         }
     }

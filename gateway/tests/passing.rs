@@ -123,6 +123,65 @@ async fn errors_and_their_headers_pass_at_once_and_once() {
     }
 }
 
+/// What clients and logs read of the gateway comes from no provider, whether or not the request is a turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_forges_no_header_of_the_gateway() {
+    for api in APIS {
+        for (is_turn, text) in [
+            (true, "Hello"),
+            (false, "Summarize this conversation in under 50 characters."),
+        ] {
+            let stage = Stage::new("");
+            let gateway = stage.gateway().await;
+            let answer = Answer::text("Yes.").header("x-contexture-session", "forged");
+            let answer = answer.header("x-contexture-new", "forged");
+            stage
+                .provider
+                .script([answer.header("access-control-allow-origin", "*")]);
+            let mut agent = Agent::new(api, &gateway.base, "s");
+            agent.has_tool = is_turn;
+            agent.user(text);
+            let said = agent.send().await;
+            let status = if is_turn { "managed" } else { "side-call" };
+            assert_eq!(said.header("x-contexture-status"), status, "{api:?}");
+            assert_eq!(
+                said.header("x-contexture-session"),
+                if is_turn { "s" } else { "" }
+            );
+            for name in ["x-contexture-new", "access-control-allow-origin"] {
+                assert_eq!(said.header(name), "", "{api:?} {name}");
+            }
+        }
+    }
+}
+
+/// An answer takes several times its size while it is read, so it has a limit. The conversation goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_without_end_is_ended() {
+    for api in APIS {
+        for stream in [true, false] {
+            let stage = Stage::new("gateway: {max_body_mb: 1}\n");
+            let gateway = stage.gateway().await;
+            stage
+                .provider
+                .script([Answer::text("never ".repeat(300_000))]);
+            let mut agent = Agent::new(api, &gateway.base, "s");
+            agent.stream = stream;
+            agent.user("Hello");
+            let said = agent.send().await;
+            assert!(said.raw.contains("larger than 1 MB"), "{api:?} {stream}");
+            assert!(
+                said.raw.len() < 2 << 20,
+                "{api:?} {stream}: {}",
+                said.raw.len()
+            );
+            stage.provider.script([Answer::text("Again.")]);
+            assert_eq!(agent.go_on().await.text, "Again.", "{api:?} {stream}");
+            stage.nothing_was_refused();
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_is_cut_ends_as_without_the_gateway() {
     let faults = [

@@ -27,7 +27,7 @@ pub(crate) use stated::stated_in;
 
 use std::collections::BTreeSet;
 
-use contexture_engine_api::{MessageKind, MessageView, SUMMARY_MARK};
+use contexture_engine_api::{MessageKind, MessageView};
 use contexture_secrets::mask_secrets;
 use hashbrown::HashMap;
 
@@ -120,7 +120,7 @@ impl Rules {
 
     fn add_all(&mut self, messages: &[MessageView<'_>]) -> HashMap<usize, Vec<String>> {
         let stated = messages.iter().enumerate().filter_map(|(at, message)| {
-            if is_summary(message) {
+            if message.kind() == MessageKind::Summary {
                 self.add_summary(message.text());
                 return None;
             }
@@ -337,9 +337,4 @@ impl Rules {
         }
         replaced
     }
-}
-
-fn is_summary(message: &MessageView<'_>) -> bool {
-    let is_marked = message.text().starts_with(SUMMARY_MARK) && message.role() != "tool";
-    message.kind() == MessageKind::Summary || is_marked
 }

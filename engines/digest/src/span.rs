@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-use contexture_engine_api::{MessageKind, MessageView, SUMMARY_MARK};
+use contexture_engine_api::{MessageKind, MessageView};
 use contexture_secrets::mask_secrets;
 use hashbrown::HashMap;
 
@@ -44,7 +44,8 @@ impl<'a> Span<'a> {
         let mut open: HashMap<&str, usize> = HashMap::new();
         for (at, message) in messages.iter().enumerate() {
             let text = message.text();
-            if message.kind() == MessageKind::Summary || text.starts_with(SUMMARY_MARK) {
+            // Only the host knows what it wrote. A file may begin with the mark of a summary.
+            if message.kind() == MessageKind::Summary {
                 span.summaries.push(text);
                 continue;
             }

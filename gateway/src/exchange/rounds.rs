@@ -168,9 +168,9 @@ async fn relay_json(
     loop {
         let (status, mut passed) = (response.status(), response.headers().clone());
         let is_stream = start.is_stream;
-        let body = match whole_body(start, response).await {
+        let body = match whole_body(start, response, exchange.settings.max_body).await {
             Ok(body) => body,
-            Err(cause) => return failed(&format!("the provider's answer broke off: {cause}")),
+            Err(cause) => return failed(&cause),
         };
         if is_stream {
             // Only a later round can be one, and the answer has begun as a JSON body.
@@ -237,16 +237,33 @@ async fn relay_json(
     }
 }
 
-/// Reads an answer to its end. The error says why it broke off.
-async fn whole_body(start: StreamStart, response: reqwest::Response) -> Result<Bytes, String> {
-    if let Some(broken) = start.broken {
-        return Err(broken);
+/// Reads an answer to its end. The error says why it broke off, or that it has more than `most` bytes.
+async fn whole_body(
+    start: StreamStart,
+    mut response: reqwest::Response,
+    most: usize,
+) -> Result<Bytes, String> {
+    let broken = |cause| format!("the provider's answer broke off: {cause}");
+    if let Some(cause) = start.broken {
+        return Err(broken(cause));
     }
-    let rest = response.bytes().await.map_err(|error| cause_of(&error))?;
-    Ok(match start.bytes.is_empty() {
-        true => rest,
-        false => Bytes::from([start.bytes.as_slice(), &rest].concat()),
-    })
+    let mut body = start.bytes;
+    while let Some(chunk) = (response.chunk().await).map_err(|error| broken(cause_of(&error)))? {
+        body.extend_from_slice(&chunk);
+        if body.len() > most {
+            return Err(too_large(most));
+        }
+    }
+    Ok(Bytes::from(body))
+}
+
+/// What a client is told of an answer with more than `most` bytes. What is read of an answer takes
+/// several times as much memory.
+fn too_large(most: usize) -> String {
+    format!(
+        "the provider's answer is larger than {} MB (`gateway.max_body_mb`)",
+        most >> 20
+    )
 }
 
 /// Reads a round that came as a stream although the answer is a JSON body. The error says why the
@@ -476,6 +493,7 @@ async fn relay_round(
     let mut out = Vec::new();
     let mut read = (!start.bytes.is_empty()).then(|| Bytes::from(start.bytes));
     let mut broken = start.broken;
+    let (mut bytes, most) = (0, exchange.settings.max_body);
     loop {
         let chunk = match (read.take(), broken.take()) {
             (Some(read), after) => {
@@ -496,6 +514,11 @@ async fn relay_round(
         };
         let error = match chunk {
             Ok(Some(chunk)) => {
+                bytes += chunk.len();
+                if bytes > most {
+                    send_piece(exchange, sender, out).await?;
+                    return Err(RelayError::Failed(too_large(most)));
+                }
                 events.push(&chunk);
                 while let Some(event) = events.next() {
                     reader.event(&event, &mut out);

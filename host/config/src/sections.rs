@@ -567,7 +567,7 @@ pub struct Gateway {
     /// How many times in a row the model may call the engine's tools before it has to answer.
     #[schemars(range(min = 1, max = 100))]
     pub max_rounds: u32,
-    /// The largest request, in MB (2^20 bytes).
+    /// The largest request, and the largest answer of a provider, in MB (2^20 bytes).
     #[schemars(range(min = 1, max = 1_024))]
     pub max_body_mb: u64,
     /// How many requests are answered at once; further ones get the status 503.

@@ -1,7 +1,7 @@
 //! Marks texts that the host wrote, so that it recognises them when a client sends them back.
 //!
-//! A seal is a checksum in the mark at the end of a text. It proves, without any stored record,
-//! that the host wrote the text. A text that merely begins like a summary, for example because
+//! A seal is a checksum in the mark at the end of a text. By it a host knows its own text without any
+//! stored record. A text that merely begins like a summary, for example because
 //! a user quotes one, is not sealed.
 //!
 //! [`sealed_summary`], [`sealed_notice`] and [`sealed_short`] add a seal. Clients may join
