@@ -19,6 +19,7 @@
 
 mod account;
 mod grouping;
+mod own_words;
 mod pins;
 mod size;
 #[cfg(test)]
@@ -29,6 +30,7 @@ mod wording;
 use contexture_engine_api::{Compaction, MessageId, MessageView, WindowState};
 
 use account::{Account, Disposition, WindowEntry};
+pub use own_words::{OwnWords, own_words};
 pub use pins::{
     HeldPin, MODEL_PINS_HEADING, PINS_HEADING, PinLists, PinnedBy, Pins, commanded, is_pinnable,
     most_pin_tokens, without_pins,

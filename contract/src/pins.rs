@@ -26,6 +26,8 @@ use contexture_engine_api::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::own_words;
+
 /// The heading over the pins in a summary or a notice.
 pub const PINS_HEADING: &str = "## Pinned by the user. It still holds, word for word:";
 
@@ -372,13 +374,15 @@ impl Reader {
     }
 }
 
-/// Calls `each` with the commands in a user's text, in order. In a code block a line is no command.
+/// Calls `each` with the commands in a user's text, in order. A line in a code block is no command, and
+/// neither is one that a client inserted.
 fn commands_in(text: &str, mut each: impl FnMut(&'static str, &str)) {
     if !text.contains(PIN) && !text.contains(UNPIN) {
         return;
     }
+    let own = own_words(text);
     let mut is_code = false;
-    let lines = text.lines().filter(|line| {
+    let lines = own.lines().filter(|line| {
         let is_fence = line.trim_start().starts_with("```");
         is_code ^= is_fence;
         !is_code && !is_fence

@@ -129,6 +129,27 @@ fn a_section_is_the_hosts_alone() {
     assert_eq!(summary.text, format!("Notes.\n\n{PINS_HEADING}\n- a"));
 }
 
+#[test]
+fn what_a_user_writes_beside_tags_and_results_pins() {
+    for text in [
+        "/pin a {b}; c() = <d_e>",
+        "/pin Wrap it in <my-tag>x</my-tag>.",
+        "[Bug 12] Result: it works\n/pin it",
+        "From: 3.1\nTo: 3.2\n/pin it",
+        "The output of the tests:\nFAILED\n\n/pin it",
+        "<user_query>\n/pin it\n</user_query>",
+        "Answer this: <user_query>\n/pin it\n</user_query>",
+        "> From: a@b.example\n> Subject: c\n\n/pin it",
+        "```\n[tool output]\n```\n/pin it",
+    ] {
+        let line = text.lines().find(|line| line.starts_with("/pin "));
+        assert_eq!(
+            pins(&[said(1, text)]),
+            line.map(|line| &line[5..]).as_slice()
+        );
+    }
+}
+
 /// A window in which every message has a text of its own, so that it can be played on.
 type Told = Vec<(u64, MessageKind, String)>;
 

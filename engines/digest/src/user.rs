@@ -8,6 +8,7 @@
 
 use std::borrow::Cow;
 
+use contexture_contract::own_words;
 use contexture_secrets::mask_secrets;
 use hashbrown::HashSet;
 use xxhash_rust::xxh3::xxh3_64;
@@ -31,7 +32,7 @@ pub(crate) struct Quote {
 
 /// Returns a user's words as a quote. Returns `None` if the text has only what a client inserted.
 pub(crate) fn quote(text: &str) -> Option<String> {
-    let words = one_line(&mask_secrets(&users_own(text))).replace('"', "'");
+    let words = one_line(&mask_secrets(&quotable(text))).replace('"', "'");
     (!words.is_empty()).then(|| shorten_middle(&words, QUOTE_CHARS).into_owned())
 }
 
@@ -40,7 +41,7 @@ pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
     let mut quotes = Vec::new();
     let mut seen = HashSet::new();
     for (source, said) in span.user_sources() {
-        let text = users_own(&said.text);
+        let text = quotable(&said.text);
         let mut add = |words: &str, most: usize, is_rule: bool| {
             let mut words = one_line(words);
             if words.contains('"') {
@@ -92,31 +93,16 @@ pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
     quotes
 }
 
-/// Returns the text without the parts that a client inserted into the user's message, and without
-/// pins.
-fn users_own(text: &str) -> Cow<'_, str> {
-    const TAGS: [(&str, &str); 4] = [
-        ("<system-reminder>", "</system-reminder>"),
-        ("<local-command-stdout>", "</local-command-stdout>"),
-        ("<local-command-caveat>", "</local-command-caveat>"),
-        // This also covers `[Request interrupted by user for tool use]`.
-        ("[Request interrupted by user", "]"),
-    ];
-    let mut text = Cow::Borrowed(text);
-    for (open, close) in TAGS {
-        while let Some(start) = text.find(open) {
-            let end = text[start..]
-                .find(close)
-                // If the tag is not closed, the client cut off the rest of the text.
-                .map_or(text.len(), |end| start + end + close.len());
-            text = Cow::Owned(format!("{}{}", &text[..start], &text[end..]));
+/// Returns the user's own words without pins.
+fn quotable(text: &str) -> String {
+    let own = own_words(text);
+    match own.lines().any(is_pin) {
+        true => {
+            let lines: Vec<&str> = own.lines().filter(|line| !is_pin(line)).collect();
+            lines.join("\n")
         }
+        false => own,
     }
-    if text.lines().any(is_pin) {
-        let lines: Vec<&str> = text.lines().filter(|line| !is_pin(line)).collect();
-        text = Cow::Owned(lines.join("\n"));
-    }
-    text
 }
 
 /// Whether a line is a command to the host about its section of pins, which stands beside the summary.
@@ -133,8 +119,13 @@ mod tests {
 
     #[test]
     fn what_a_client_added_is_not_quoted() {
-        assert_eq!(users_own("a<system-reminder>x</system-reminder>b"), "ab");
-        assert_eq!(users_own("a<system-reminder>x"), "a");
-        assert_eq!(users_own("[Request interrupted by user for tool use]"), "");
+        for (text, own) in [
+            ("a<system-reminder>x</system-reminder>b", Some("a b")),
+            ("a<system-reminder>x", Some("a")),
+            ("[Request interrupted by user for tool use]", None),
+            ("Run it.\n/pin x", Some("Run it.")),
+        ] {
+            assert_eq!(quote(text).as_deref(), own);
+        }
     }
 }

@@ -251,6 +251,41 @@ fn a_label_or_a_topic_does_not_make_a_line_somebody_elses() {
     }
 }
 
+/// Words that heads of results have, too, as people use them.
+#[test]
+fn a_rule_beside_a_result_that_a_person_tells_of_is_a_rule() {
+    let rule = "never push to main.";
+    for text in [
+        format!("Result: {rule}"),
+        format!("Observation: {rule}"),
+        format!("Output: {rule}"),
+        format!("Content: {rule}"),
+        format!("[Result] {rule}"),
+        format!("[Bug 12] Result: {rule}"),
+    ] {
+        assert_eq!(found(&text), [text.as_str()]);
+    }
+    for before in [
+        "The tests fail.\nResult: two errors.",
+        "Result: two of the tests fail.",
+        "Expected output:\n3\n\nActual output:\n4",
+        "The output of the tests:\nFAILED a\nFAILED b",
+        "This is the result of the run:\n\n12 passed",
+        "Here is the log output:\n\nIt failed.",
+        "Ausgabe:\n\nEs geht nicht.",
+        "From: 3.1\nTo: 3.2",
+        "Date: Monday\nBuild: 12",
+        "> Observation:\n> it fails",
+        "```\nObservation:\n--- output ---\n```",
+        "Look at https://a.example/: the results are odd.",
+        "--- Task ---\nFix it.",
+        "[x] results are in\n[ ] tests",
+    ] {
+        let text = format!("{before}\n\nNever push to main.");
+        assert_eq!(found(&text), ["Never push to main."], "{text}");
+    }
+}
+
 #[test]
 fn lists_of_rules_are_known_by_their_heads_and_marks() {
     for (first, second) in [
@@ -905,6 +940,11 @@ fn hostile_texts_take_linear_time() {
         "'a ",
         "<a>\n",
         "<system-reminder>\n",
+        "<a-b>",
+        "<a-b ",
+        "[a] ",
+        "From: a@b\n",
+        "Observation:\n",
         "[Request interrupted by user",
         "Never:\n",
         "- \n",

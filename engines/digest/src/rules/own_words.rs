@@ -2,65 +2,20 @@
 //!
 //! [`own_words`] returns a message with everything else blanked out, byte for byte at the same
 //! place: code, block quotes, inline quotes, logs, text that an introduction announces as somebody
-//! else's, and tags that a client inserted. A cue that is blanked is never taken for a rule, and
-//! the rule itself is still cut from the original text.
+//! else's, and what a client inserted ([`contexture_contract::own_words`]). A cue that is blanked is
+//! never taken for a rule, and the rule itself is still cut from the original text.
 //!
 //! Project files such as `CLAUDE.md` and `AGENTS.md` are the exception. They arrive between tags of
 //! the client, and they count as the user's words.
 
 use std::ops::Range;
 
-use hashbrown::HashMap;
+use contexture_contract::OwnWords;
 
 use super::declared;
 
-/// Tags between which a user's own words stand, without case, `_` and `-`. The tags are blanked, and
-/// what is between them is read like any other text.
-const OWN_TAGS: [&str; 24] = [
-    "instructions",
-    "userinstructions",
-    "custominstructions",
-    "projectinstructions",
-    "rules",
-    "userrules",
-    "userquery",
-    "userrequest",
-    "usermessage",
-    "userprompt",
-    "userinput",
-    "user",
-    "query",
-    "question",
-    "request",
-    "task",
-    "prompt",
-    "message",
-    "feedback",
-    "answer",
-    "input",
-    "important",
-    "note",
-    "text",
-];
-/// The tag that a client puts around the content of a file, next to the tag with its name.
-const CONTENT_TAG: &str = "documentcontent";
-/// Folders whose Markdown files are project files.
-const PROJECT_FOLDERS: [&str; 3] = [".claude/", ".cursor/rules/", ".github/"];
-const PROJECT_FILES: [&str; 8] = [
-    "claude.md",
-    "claude.local.md",
-    "agents.md",
-    "agents.override.md",
-    "gemini.md",
-    "copilot-instructions.md",
-    "conventions.md",
-    ".cursorrules",
-];
 /// A quote is no longer than this, so that a text of nothing but quotation marks takes linear time.
 const QUOTE_BYTES: usize = 2_000;
-/// The head of a project file is no longer than this. If a line is longer, it is a text that
-/// mentions such a file.
-const HEAD_BYTES: usize = 400;
 /// Orders to translate the text after them.
 const TRANSLATES: [&str; 11] = [
     "translate ", "übersetze", "übersetz ", "traduis", "traduisez", "traduce", "traduzca",
@@ -127,20 +82,16 @@ const LEVELS: [&str; 7] = [
 /// Line breaks stay. If `project_only`, only project files count, which is right for messages that
 /// no user wrote.
 pub(super) fn own_words(text: &str, project_only: bool) -> String {
+    let own = match project_only {
+        true => OwnWords::of_project_files(text),
+        false => OwnWords::with_project_files(text),
+    };
     let mut page = BlankedText {
         text,
-        bytes: text.as_bytes().to_vec(),
+        bytes: own.text.into_bytes(),
     };
-    let files = page.tags();
+    let files = own.project_files;
     let is_in_file = |at: usize| files.iter().any(|file| file.contains(&at));
-    if project_only {
-        let mut from = 0;
-        for file in &files {
-            page.blank(from..file.start);
-            from = file.end;
-        }
-        page.blank(from..text.len());
-    }
     page.lines(is_in_file);
     page.quotes();
     // Only whole characters are replaced, so the bytes are still UTF-8.
@@ -245,87 +196,6 @@ impl BlankedText<'_> {
                 *byte = with;
             }
         }
-    }
-
-    /// Blanks what stands between tags of a client, and returns the ranges of project files.
-    fn tags(&mut self) -> Vec<Range<usize>> {
-        let text = self.text;
-        // Looking for each close on its own would take quadratic time if there are none.
-        let mut closes: HashMap<&str, Vec<usize>> = HashMap::new();
-        for (at, _) in text.match_indices("</") {
-            let rest = &text.as_bytes()[at + 2..];
-            // Names of tags are short. Without the limit, a text of nothing but `</` would take
-            // quadratic time.
-            let length = rest.iter().take(64).position(|byte| *byte == b'>');
-            if let Some(name) = length.and_then(|length| text.get(at + 2..at + 2 + length)) {
-                closes.entry(name).or_default().push(at);
-            }
-        }
-        let mut files = Vec::new();
-        let mut at = 0;
-        let mut file_from = None;
-        while at < text.len() {
-            let end = text[at..].find('\n').map_or(text.len(), |end| at + end + 1);
-            let line = text[at..end].trim();
-            if is_file_head(line) {
-                files.extend(file_from.replace(end).map(|from| from..at));
-                self.blank(at..end);
-            }
-            // Claude Code closes its project files with this line.
-            if line.contains("this context may or may not be relevant") {
-                self.blank(at..end);
-            }
-            if let Some(name) = tag(line) {
-                let start = at + text[at..end].find('<').unwrap_or(0);
-                let closes = closes.get(name).map_or(&[][..], Vec::as_slice);
-                let until = closes
-                    .get(closes.partition_point(|at| *at < start))
-                    .copied();
-                let inside = start..until.map_or(text.len(), |until| until + name.len() + 3);
-                let lower = name.to_lowercase();
-                let plain = lower.replace(['_', '-'], "");
-                let has_head = |line: &str| is_file_head(line) || is_file_tag(line.trim());
-                let holds_file = text[inside.clone()].lines().take(20).any(has_head);
-                let is_content = plain == CONTENT_TAG && file_from.is_some();
-                if OWN_TAGS.contains(&plain.as_str()) || holds_file || is_content {
-                    let tag_end = text[start..]
-                        .find('>')
-                        .map_or(end, |close| start + close + 1);
-                    if is_file_tag(line) {
-                        files.extend(file_from.replace(tag_end).map(|from| from..start));
-                    }
-                    self.blank(start..tag_end);
-                    if let Some(until) = until {
-                        self.blank(until..until + name.len() + 3);
-                    }
-                    at = tag_end;
-                    continue;
-                }
-                // A reminder may have lost its end when its message was cut off. Then nothing after
-                // it is the user's.
-                if until.is_some() || lower == "system-reminder" {
-                    files.extend(file_from.take().map(|from| from..start));
-                    self.blank(inside.clone());
-                    at = inside.end;
-                    continue;
-                }
-            }
-            if line.starts_with("</") {
-                files.extend(file_from.take().map(|from| from..at));
-                self.blank(at..end);
-            }
-            at = end;
-        }
-        files.extend(file_from.map(|from| from..text.len()));
-        // This also covers `[Request interrupted by user for tool use]`.
-        for (start, _) in text.match_indices("[Request interrupted by user") {
-            let most = text.floor_char_boundary(start + HEAD_BYTES);
-            let end = text[start..most]
-                .find(']')
-                .map_or(most, |end| start + end + 1);
-            self.blank(start..end);
-        }
-        files
     }
 
     /// Blanks code, block quotes, logs and announced text, line by line and paragraph by paragraph.
@@ -494,45 +364,6 @@ pub(crate) fn is_output(text: &str) -> bool {
         && lines().next_back().is_some_and(is_printed)
         && lines().count() >= LEAST_LINES
         && printed * 2 > lines().count()
-}
-
-/// Whether a line is the head of a project file, as clients write it.
-fn is_file_head(line: &str) -> bool {
-    if line.len() > HEAD_BYTES {
-        return false;
-    }
-    let lower = line.trim().to_lowercase();
-    let is_head = lower.starts_with("contents of ")
-        || lower.starts_with("instructions from")
-        || lower.starts_with('#') && lower.contains("instructions")
-        || lower.starts_with("# ") && PROJECT_FILES.contains(&lower[2..].trim())
-        || lower.starts_with("<source>");
-    is_head && names_project_file(&lower)
-}
-
-/// Whether a line begins with a tag that names a project file, as in `<file path="AGENTS.md">`.
-fn is_file_tag(line: &str) -> bool {
-    let Some(end) = tag(line).and(line.find('>')) else {
-        return false;
-    };
-    let tag = &line[..line.floor_char_boundary(end.min(HEAD_BYTES))];
-    tag.contains('=') && names_project_file(&tag.to_lowercase())
-}
-
-fn names_project_file(lower: &str) -> bool {
-    let is_in_folder = |folder: &&str| {
-        let path = lower.split_once(*folder).map(|(_, path)| path);
-        path.is_some_and(|path| path.contains(".md"))
-    };
-    has(lower, &PROJECT_FILES) || PROJECT_FOLDERS.iter().any(is_in_folder)
-}
-
-/// The name of the tag that a line begins with, if it is one.
-fn tag(line: &str) -> Option<&str> {
-    let rest = line.strip_prefix('<')?;
-    let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "-_".contains(c)))?;
-    let is_tag = end > 1 && rest[end..].starts_with(['>', ' ']) && rest.contains('>');
-    is_tag.then_some(&rest[..end])
 }
 
 /// Whether a line is the item of a list.
