@@ -240,20 +240,9 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for JsonLog {
         for (name, value) in fields.0 {
             line.entry(name).or_insert(value);
         }
-        write(escaped(&Value::Object(line).to_string()) + "\n");
+        // JSON allows control characters in texts, and terminals obey some of them.
+        write(visible(&Value::Object(line).to_string()).into_owned() + "\n");
     }
-}
-
-/// Escapes the control characters that JSON allows in texts. Terminals obey some of them.
-fn escaped(json: &str) -> String {
-    let mut escaped = String::with_capacity(json.len());
-    for c in json.chars() {
-        match c.is_control() {
-            true => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
-            false => escaped.push(c),
-        }
-    }
-    escaped
 }
 
 /// Fields of an event as JSON, with secrets masked.

@@ -17,7 +17,7 @@ use std::time::Duration;
 use contexture::config::{ModelPrice, PriceSettings};
 use contexture::prompt_cache::Ttl;
 use contexture::replay::{ListPrice, Prompts};
-use contexture::session::{CompactionReport, KeptChange, Record, RecordError};
+use contexture::session::{CompactionReport, KeptChange, KeptContent, Record, RecordError};
 use contexture::{Usage, lock};
 use serde::{Deserialize, Serialize};
 
@@ -316,7 +316,7 @@ pub(crate) fn change<'a>(
     session: &'a str,
     stats: TurnStats<'a>,
 ) -> KeptChange<'a> {
-    KeptChange::new(session, TOTALS, move |text| {
+    KeptChange::new(session, TOTALS, KeptContent::Exact, move |text| {
         let mut totals = SessionTotals::of_text(text.as_deref());
         let turn = add(shared, session, &mut totals, &stats);
         if let Some(compacted) = stats.compaction {

@@ -9,7 +9,7 @@
 //! matter if the client formats them differently. If an answer was edited or compacted away by the
 //! client, its hidden rounds are left out. The identities come from [`identity`](crate::identity).
 
-use contexture::session::{Record, RecordError};
+use contexture::session::{KeptContent, Record, RecordError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -84,7 +84,7 @@ impl HiddenRounds {
         let name = format!("{KEY_PREFIX}{:08}", self.next);
         self.next += 1;
         self.all.push(one);
-        record.keep(session, &[(&name, &text)])
+        record.keep(session, KeptContent::Conversation, &[(&name, &text)])
     }
 }
 

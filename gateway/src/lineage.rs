@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use contexture::formats::Format;
-use contexture::session::{KeptChange, Record, RecordError};
+use contexture::session::{KeptChange, KeptContent, Record, RecordError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::SetOnce;
 use xxhash_rust::xxh3::Xxh3;
@@ -491,7 +491,7 @@ fn update<'a>(
     session: &'a str,
     mut change: impl FnMut(Option<Lineage>) -> Option<Lineage> + 'a,
 ) -> KeptChange<'a> {
-    KeptChange::new(owner, session, move |text| {
+    KeptChange::new(owner, session, KeptContent::Exact, move |text| {
         let lineage = text.and_then(|text| serde_json::from_str(&text).ok());
         // Numbers and lists of numbers always have a JSON form.
         let text = |lineage| serde_json::to_string(&lineage).unwrap_or_default();
@@ -580,7 +580,9 @@ impl LineageMatch {
         });
         let follows = self.follows.as_ref().map(|follows| {
             let text = (FOLLOWS.to_owned(), follows.session.clone());
-            KeptChange::new(&self.session, FOLLOWS, move |_| vec![text.clone()])
+            KeptChange::new(&self.session, FOLLOWS, KeptContent::Exact, move |_| {
+                vec![text.clone()]
+            })
         });
         std::iter::once(request).chain(follows)
     }

@@ -19,7 +19,9 @@ use base64::engine::general_purpose::STANDARD;
 use contexture::engines::CallError;
 use contexture::formats;
 use contexture::replay::PRICES_AS_OF;
-use contexture::session::{Delivered, Placed, Record, RecordError, Session, SessionError};
+use contexture::session::{
+    Delivered, KeptContent, Placed, Record, RecordError, Session, SessionError,
+};
 use contexture::{Host, HostError, ToolCall, lock};
 use contexture_engine_api::ToolSpec;
 use http::header::{
@@ -524,7 +526,9 @@ fn rename(record: &Record, id: &str, title: &str) -> Result<PageAnswer, PageErro
         let error = format!("a title has at most {MAX_TITLE_CHARS} characters");
         return Err(PageError(StatusCode::BAD_REQUEST, error));
     }
-    record.keep(id, &[(TITLE, &title)]).map_err(failed)?;
+    record
+        .keep(id, KeptContent::Conversation, &[(TITLE, &title)])
+        .map_err(failed)?;
     PageAnswer::json(&Done {})
 }
 

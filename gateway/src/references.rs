@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 
 use contexture::formats::BodyEdits;
 use contexture::lock;
-use contexture::session::KeptChange;
+use contexture::session::{KeptChange, KeptContent};
 use serde::Deserialize;
 
 use crate::api::Api;
@@ -197,9 +197,12 @@ pub(crate) fn key(id: &str) -> String {
 pub(crate) fn change<'a>(session: &str, item: &str) -> Option<KeptChange<'a>> {
     let entry = (key(&id_of(item)?), item.to_owned());
     let name = entry.0.clone();
-    Some(KeptChange::new(session, &name, move |_| {
-        vec![entry.clone()]
-    }))
+    Some(KeptChange::new(
+        session,
+        &name,
+        KeptContent::Conversation,
+        move |_| vec![entry.clone()],
+    ))
 }
 
 impl References {

@@ -16,7 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use contexture::session::{AgentWindow, KeptChange, Record, RecordError, Session, SessionError};
+use contexture::session::{
+    AgentWindow, KeptChange, KeptContent, Record, RecordError, Session, SessionError,
+};
 use contexture::{Host, SessionBuilder, lock};
 use serde::{Deserialize, Serialize};
 
@@ -268,7 +270,10 @@ impl SessionCell {
     /// until the session leaves memory.
     pub(crate) fn learn_limit(&mut self, host: &Host, session: &str, limit: WindowLimit) {
         let text = serde_json::to_string(&limit).unwrap_or_default();
-        if let Err(error) = host.record().keep(session, &[(LIMIT, &text)]) {
+        if let Err(error) = host
+            .record()
+            .keep(session, KeptContent::Exact, &[(LIMIT, &text)])
+        {
             tracing::warn!(
                 session,
                 "cannot store the window that the provider named: {error}"

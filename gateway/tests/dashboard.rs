@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use contexture::session::Record;
+use contexture::session::{KeptContent, Record};
 use contexture_provider_simulator::{Answer, Coder, Fault};
 use serde_json::{Value, json};
 use support::agent::{Agent, Api};
@@ -117,7 +117,11 @@ fn age(home: &Path) {
             let night = if left * 2 > count { 11 * HOUR_MS } else { 0 };
             turn["at_ms"] = json!(now - number as u64 * 30 * HOUR_MS - left * 120_000 - night);
             record
-                .keep(&session, &[(name.as_str(), &turn.to_string())])
+                .keep(
+                    &session,
+                    KeptContent::Exact,
+                    &[(name.as_str(), &turn.to_string())],
+                )
                 .unwrap();
         }
         let text = record.kept_as("turns", Some(&session)).unwrap().remove(0).1;
@@ -135,7 +139,11 @@ fn age(home: &Path) {
         hours.reverse();
         totals["hours"] = json!(hours);
         record
-            .keep(&session, &[("turns", &totals.to_string())])
+            .keep(
+                &session,
+                KeptContent::Exact,
+                &[("turns", &totals.to_string())],
+            )
             .unwrap();
     }
 }

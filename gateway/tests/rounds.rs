@@ -10,7 +10,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use contexture::session::Record;
+use contexture::session::{KeptContent, Record};
 use contexture_provider_simulator::{Answer, Usage};
 use serde_json::{Value, json};
 use support::agent::{self, APIS, Agent, Api, Said};
@@ -123,6 +123,64 @@ async fn calls_of_the_engines_tools_are_answered_and_never_seen() {
     }
 }
 
+/// The model repeats secrets in calls that the client does not see and in items that it refers to, and
+/// the user names a session after one. The model still gets the words as they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_of_a_round_an_item_or_a_title_is_stored_under_redact() {
+    const SECRET: &str = "Zq8vN3kLw0RtYb5XcD7eF9gHj2Mn4PqS6uVxWyZa";
+    let redacts = "transcript: {redact: true}\n";
+    each(stage, redacts, async |stage, mut gateway, mut agent| {
+        agent.refers = agent.api == Api::Responses;
+        for turn in ["One", "Two"] {
+            let said = format!("{turn}: the api_key={SECRET} is set.");
+            stage
+                .provider
+                .script([grep(&format!("sk-proj-{SECRET}")), Answer::text(said)]);
+            agent.ask("Look it up.", "").await;
+        }
+        let last = stage.provider.requests().last().unwrap().json.to_string();
+        assert!(last.contains(SECRET), "{last}");
+        let renamed = (agent
+            .http
+            .post(format!("{}/contexture/rename", gateway.base)))
+        .json(&json!({"session": "s", "title": format!("api_key={SECRET}")}))
+        .send()
+        .await
+        .unwrap();
+        assert_eq!(renamed.status(), 200);
+        gateway.stop().await;
+        let record = Record::open(stage.home.path()).unwrap();
+        let names = record.kept("s").unwrap().into_iter().map(|(name, _)| name);
+        let names = names.collect::<Vec<_>>().join(",");
+        assert!(
+            names.contains("hidden 0") && names.contains("title"),
+            "{names}"
+        );
+        assert_eq!(names.contains("item "), agent.refers, "{names}");
+        drop(record);
+        for file in std::fs::read_dir(stage.home.path()).unwrap() {
+            let path = file.unwrap().path();
+            if path.is_file() {
+                let bytes = std::fs::read(&path).unwrap();
+                let found = bytes
+                    .windows(SECRET.len())
+                    .position(|at| at == SECRET.as_bytes());
+                let around = |at: usize| {
+                    String::from_utf8_lossy(&bytes[at.saturating_sub(200)..at]).into_owned()
+                };
+                assert_eq!(found.map(around), None, "{}", path.display());
+            }
+        }
+        // After a restart the session goes on with what is stored.
+        gateway = stage.gateway().await;
+        agent.base.clone_from(&gateway.base);
+        stage.provider.script([Answer::text("Gladly.")]);
+        let said = agent.ask("Thank you.", "").await;
+        assert_eq!(said[0].header("x-contexture-status"), "managed");
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hidden_round_is_kept_though_an_earlier_one_is_damaged() {
     each(stage, "", async |stage, mut gateway, mut agent| {
@@ -137,7 +195,9 @@ async fn a_hidden_round_is_kept_though_an_earlier_one_is_damaged() {
                 let mut rounds = record.kept_as("hidden 00000000", None).unwrap();
                 let (session, round) = rounds.remove(0);
                 let damaged = [("hidden 00000000", "{"), ("hidden 00000001", &round)];
-                record.keep(&session, &damaged).unwrap();
+                record
+                    .keep(&session, KeptContent::Conversation, &damaged)
+                    .unwrap();
             }
             gateway = stage.gateway().await;
             agent.base.clone_from(&gateway.base);

@@ -191,8 +191,8 @@ pub mod session {
     pub use contexture_transcript::PostgresOptions;
     #[doc(inline)]
     pub use contexture_transcript::{
-        CopyOutcome, Delivered, Hold, KeptChange, Placed, Record, RecordError, RecordRepair,
-        SessionSummary, WireMessage,
+        CopyOutcome, Delivered, Hold, KeptChange, KeptContent, Placed, Record, RecordError,
+        RecordRepair, SessionSummary, WireMessage,
     };
 }
 

@@ -31,10 +31,14 @@ pub(crate) fn open_record_or_later(
     loaded: &Loaded,
     may_be_away: bool,
 ) -> Result<Arc<Record>, RecordError> {
-    match loaded.config.transcript.store {
+    let record = match loaded.config.transcript.store {
         TranscriptStore::Sqlite => Record::open(&loaded.home),
         TranscriptStore::Postgres => open_postgres(loaded, may_be_away),
+    }?;
+    if loaded.config.redacts(&loaded.config.context.engine) {
+        record.redact();
     }
+    Ok(record)
 }
 
 /// Like [`open_record`], for a caller that only reads. A file may be on a read-only file system, and

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use contexture::formats::{Format, split};
+use contexture::session::KeptContent;
 use contexture::{Host, HostOptions, Session};
 use serde_json::json;
 use tempfile::TempDir;
@@ -98,9 +99,15 @@ fn what_is_kept_with_a_session_goes_with_it() {
     let home = TempDir::new().unwrap();
     let host = Host::open(&HostOptions::in_home(home.path())).unwrap();
     assert_eq!(host.record().kept("s").unwrap(), []);
-    host.record().keep("s", &[("b", "2")]).unwrap();
-    host.record().keep("s", &[("a", "1"), ("b", "3")]).unwrap();
-    host.record().keep("t", &[("a", "4")]).unwrap();
+    host.record()
+        .keep("s", KeptContent::Exact, &[("b", "2")])
+        .unwrap();
+    host.record()
+        .keep("s", KeptContent::Exact, &[("a", "1"), ("b", "3")])
+        .unwrap();
+    host.record()
+        .keep("t", KeptContent::Exact, &[("a", "4")])
+        .unwrap();
     let kept = [("a", "1"), ("b", "3")].map(|(name, value)| (name.to_owned(), value.to_owned()));
     let again = Host::open(&HostOptions::in_home(home.path())).unwrap();
     assert_eq!(again.record().kept("s").unwrap(), kept);
@@ -121,7 +128,9 @@ fn what_is_written_comes_out_of_the_log_while_the_record_is_open() {
     let long = "text ".repeat(500);
     for at in 0..600 {
         let name = format!("name {at}");
-        host.record().keep("s", &[(&name, &long)]).unwrap();
+        host.record()
+            .keep("s", KeptContent::Exact, &[(&name, &long)])
+            .unwrap();
     }
     for _ in 0..200 {
         if size() > before + 500_000 {

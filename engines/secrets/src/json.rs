@@ -4,9 +4,9 @@
 //! [`scan`] goes from string to string without building values, so that it knows the position of
 //! each and every other byte stays as it is. A key decides how strictly its value is checked. It
 //! also follows structures in which the name and the value are in different places: pairs such as
-//! `{"name": …, "value": …}`, the words of a command in a list, the parts of a chat message, and
-//! secrets of Kubernetes. Whether a text is JSON at all is decided by [`is_json`]. Other text goes
-//! through `shape` alone.
+//! `{"name": …, "value": …}`, an object below the name of a secret, the words of a command in a list,
+//! the parts of a chat message, and secrets of Kubernetes. Whether a text is JSON at all is decided
+//! by [`is_json`]. Other text goes through `shape`, and [`embedded`] finds the JSON in it.
 
 use std::ops::Range;
 
@@ -15,11 +15,12 @@ use serde::de::IgnoredAny;
 use crate::assigned::is_key_of;
 use crate::cards::is_card;
 use crate::escaped::Decoded;
-use crate::names::named;
+use crate::names::{is_of_another_thing, may_name_a_container, named, of_container};
 use crate::notation::{holds_the_value, names_a_pair};
 use crate::rules::Value;
 use crate::shape;
-use crate::value::is_placeholder;
+use crate::steps;
+use crate::value::{is_inner_secret, is_placeholder};
 use crate::{Secret, secrets_in};
 
 /// Shorter texts have no secret of their own. Even `pwd=1234` is as long.
@@ -30,6 +31,8 @@ const LEAST_KEY: usize = 14;
 /// words of a command may have together.
 const EDGE: usize = 256;
 const COMMAND: usize = 4_096;
+/// How many objects and lists below the name of a secret are searched for its value.
+const INHERITED: u8 = 4;
 
 /// Whether a text is JSON. It may have several values, side by side or separated by commas, and the
 /// first has to be an object, a list or a string.
@@ -50,10 +53,64 @@ pub(crate) fn is_json(text: &str) -> bool {
     true
 }
 
+/// Returns the objects and lists in a text that is not JSON itself, such as the output of a command
+/// below a prompt. Only those that have the name of a secret in them are found. If one is cut off or
+/// is not valid, its part before the error is returned. They do not overlap.
+pub(crate) fn embedded(text: &str) -> impl Iterator<Item = &str> {
+    let bytes = text.as_bytes();
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let start = from + memchr::memchr2(b'{', b'[', bytes.get(from..)?)?;
+            from = start + 1;
+            // Most brackets of code and prose begin something else, so they are told by two bytes.
+            let mut inner = bytes[from..].iter().filter(|b| !b.is_ascii_whitespace());
+            let begins = match bytes[start] {
+                b'{' => b'"',
+                _ => b'{',
+            };
+            if inner.next() != Some(&begins) {
+                continue;
+            }
+            let rest = &text[start..];
+            let mut values = serde_json::Deserializer::from_str(rest).into_iter::<IgnoredAny>();
+            let len = match values.next() {
+                Some(Err(error)) => position(rest, &error),
+                _ => values.byte_offset(),
+            };
+            let len = rest.floor_char_boundary(len.max(1));
+            steps::add(len);
+            from = start + len.max(1);
+            // Everything else was found in the text around it.
+            if may_name_a_container(&rest[..len]) {
+                return Some(&rest[..len]);
+            }
+        }
+    })
+}
+
+/// Returns how many bytes of a text were read before an error.
+fn position(text: &str, error: &serde_json::Error) -> usize {
+    if error.is_eof() {
+        return text.len();
+    }
+    let line = match error.line().checked_sub(2) {
+        Some(breaks) => memchr::memchr_iter(b'\n', text.as_bytes())
+            .nth(breaks)
+            .map_or(text.len(), |at| at + 1),
+        None => 0,
+    };
+    // The byte at the error may begin the next value.
+    (line + error.column()).saturating_sub(1).min(text.len())
+}
+
 /// An object or a list that is open at the current position.
 #[derive(Debug, Default)]
 struct Container {
     is_list: bool,
+    /// What a string in it has to look like, if the name of a secret is that of this container or of
+    /// one around it, and how many more levels that holds for.
+    inherited: Option<(Value, u8)>,
     /// What the value of a pair has to look like, which is known once the string under `name` or
     /// `key` was read: `{"name": "TOKEN", "value": …}`. `value` is the string under `value`, which
     /// may come first.
@@ -76,8 +133,10 @@ struct Name {
     is_text: bool,
 }
 
-/// Appends the secrets in JSON. Strings may contain JSON themselves, up to `depth` more levels.
-pub(crate) fn scan(json: &str, depth: usize, secrets: &mut Vec<Secret>) {
+/// Appends the secrets in JSON. Strings may contain JSON themselves, up to `depth` more levels. If
+/// the text around it was searched already, so were its strings, and only those that may contain
+/// JSON are searched again.
+pub(crate) fn scan(json: &str, depth: usize, is_searched: bool, secrets: &mut Vec<Secret>) {
     let bytes = json.as_bytes();
     let mut at = 0;
     let mut name = Name::default();
@@ -86,7 +145,7 @@ pub(crate) fn scan(json: &str, depth: usize, secrets: &mut Vec<Secret>) {
         let quote = memchr::memchr(b'"', &bytes[at..]).map_or(bytes.len(), |step| at + step);
         between(json, at..quote, &mut name, &mut open, secrets);
         if quote == bytes.len() {
-            return;
+            break;
         }
         let start = quote + 1;
         let end = string_end(bytes, start);
@@ -103,10 +162,15 @@ pub(crate) fn scan(json: &str, depth: usize, secrets: &mut Vec<Secret>) {
             .get(name.place.clone())
             .filter(|_| !is_key)
             .unwrap_or_default();
+        let inherited = open.last().and_then(|container| container.inherited);
         match name.value.filter(|_| !is_key) {
             Some(value) if shape_of(text, value, &mut found) => {}
+            _ if !is_key && inherited.is_some_and(|(value, _)| is_inner(key, text, value)) => {
+                found.push(Secret::text(0..text.len()));
+            }
             _ if is_key_of(key, text) => found.push(Secret::text(0..text.len())),
             _ if text.len() < if is_key { LEAST_KEY } else { LEAST } => {}
+            _ if is_searched && !text.contains('{') => {}
             _ => secrets_in(text, depth, &mut found),
         }
         // The secret was found in the decoded string, so its bytes are mapped back to the original.
@@ -155,6 +219,20 @@ pub(crate) fn scan(json: &str, depth: usize, secrets: &mut Vec<Secret>) {
             }
         }
     }
+    // JSON that is cut off leaves containers open.
+    while !open.is_empty() {
+        close(json, &mut open, secrets);
+    }
+}
+
+/// Whether a string within the object or list of a secret's name is the secret. `key` is its own
+/// name, such as `value`, or empty in a list.
+fn is_inner(key: &str, text: &str, value: Value) -> bool {
+    // A `key` of a password is the name under which a store has it.
+    let holds = holds_the_value(key)
+        || matches!(key, "current" | "previous")
+        || (key == "key" && value != Value::Password);
+    !is_of_another_thing(key) && is_inner_secret(text, value, holds)
 }
 
 /// Appends the secret in a string at this position, if the string is a secret of this kind.
@@ -263,9 +341,14 @@ fn between(
         match bytes[at] {
             is_list @ (b'[' | b'{') => {
                 let is_list = is_list == b'[';
-                let is_data = matches!(&json[name.place.clone()], "data" | "stringData");
+                let own = &json[name.place.clone()];
+                let is_data = matches!(own, "data" | "stringData");
+                let outer = open.last().and_then(|outer| outer.inherited);
+                let inherited = (of_container(own).map(|value| (value, INHERITED)))
+                    .or_else(|| Some((outer?.0, outer?.1.checked_sub(1)?)));
                 open.push(Container {
                     is_list,
+                    inherited,
                     is_data: is_data && !is_list,
                     ..Container::default()
                 });
@@ -275,23 +358,28 @@ fn between(
             }
             b']' | b'}' => {
                 *name = Name::default();
-                let closed = open.pop().unwrap_or_default();
-                if closed.is_list && closed.strings.len() > 1 {
-                    words_of_a_command(json, &closed.strings, secrets);
-                } else if closed.is_secret {
-                    let entries = closed.strings.into_iter();
-                    let entries = entries.filter(|entry| !is_placeholder(&json[entry.clone()]));
-                    secrets.extend(entries.map(Secret::text));
-                // The object that says that it is a secret is the one around the entries.
-                } else if closed.is_data
-                    && let Some(outer) = open.last_mut().filter(|outer| !outer.is_list)
-                {
-                    outer.strings.extend(closed.strings);
-                }
+                close(json, open, secrets);
             }
             _ => {}
         }
         at += len.max(1);
+    }
+}
+
+/// Closes the innermost container, and appends the secrets that are known only now.
+fn close(json: &str, open: &mut Vec<Container>, secrets: &mut Vec<Secret>) {
+    let Some(closed) = open.pop() else { return };
+    if closed.is_list && closed.strings.len() > 1 {
+        words_of_a_command(json, &closed.strings, secrets);
+    } else if closed.is_secret {
+        let entries = closed.strings.into_iter();
+        let entries = entries.filter(|entry| !is_placeholder(&json[entry.clone()]));
+        secrets.extend(entries.map(Secret::text));
+    // The object that says that it is a secret is the one around the entries.
+    } else if closed.is_data
+        && let Some(outer) = open.last_mut().filter(|outer| !outer.is_list)
+    {
+        outer.strings.extend(closed.strings);
     }
 }
 

@@ -134,11 +134,21 @@ fn masked(text: &str, mut secrets: Vec<Secret>) -> Cow<'_, str> {
 fn secrets_in(text: &str, depth: usize, secrets: &mut Vec<Secret>) {
     // If the depth is used up, JSON is searched like any other text with escapes.
     if depth > 0 && json::is_json(text) {
-        return json::scan(text, depth - 1, secrets);
+        return json::scan(text, depth - 1, false, secrets);
     }
     let mut places = Vec::new();
     shape::scan(text, &mut places);
     secrets.extend(places.drain(..).map(Secret::text));
+    if let Some(depth) = depth.checked_sub(1) {
+        for json in json::embedded(text) {
+            let of_json = secrets.len();
+            json::scan(json, depth, true, secrets);
+            let start = json.as_ptr() as usize - text.as_ptr() as usize;
+            for secret in &mut secrets[of_json..] {
+                secret.place = start + secret.place.start..start + secret.place.end;
+            }
+        }
+    }
     // An escape may be a part of a name or a value, so its surroundings are searched as they read
     // without it.
     for region in regions(text, ESCAPE, escape(text)) {
@@ -345,6 +355,74 @@ mod tests {
     }
 
     #[test]
+    fn an_object_below_the_name_of_a_secret_holds_it() {
+        let secret = "Tr0ub4dor3xKq9zzW7";
+        let encoded = "VHIwdWI0ZG9yM3hLcTl6elc3";
+        let cases = [
+            serde_json::json!({"db_password": {"sensitive": true, "type": "string", "value": secret}}),
+            serde_json::json!({"password": {"current": secret, "previous": null}}),
+            serde_json::json!({"password": {"plaintext": secret, "x": 1}}),
+            serde_json::json!({"credentials": {"secret": {"key": secret}}}),
+            serde_json::json!({"password": [{"v": 1, "value": secret}]}),
+            serde_json::json!({"passwords": {"staging": {"a": secret}, "b": [secret]}}),
+            serde_json::json!({"api_key": {"value": "3f2a9c1d5e6f708192a3b4c5d6e7f809"}}),
+            serde_json::json!({"items": [{"kind": "Secret", "data": {"DB": encoded}}]}),
+            serde_json::json!({"data": {"DB": encoded}, "kind": "Secret", "type": "Opaque"}),
+        ];
+        let values = [secret, encoded, "3f2a9c1d5e6f708192a3b4c5d6e7f809"];
+        for json in cases {
+            let compact = json.to_string();
+            for json in [serde_json::to_string_pretty(&json).unwrap(), compact] {
+                let expected = (values.iter())
+                    .fold(json.clone(), |text, value| text.replace(value, SECRET_MASK));
+                let around = |json: &str| format!("{{see}} [the] output\n$ show\n{json}\nand more");
+                assert_eq!(mask_secrets(&json), expected);
+                assert_eq!(mask_secrets(&around(&json)), around(&expected));
+                // The output of a command may be cut off behind the secret.
+                let cut = |json: &str| {
+                    format!("Output: {}", json.trim_end_matches(['}', ']', '\n', ' ']))
+                };
+                assert_eq!(mask_secrets(&cut(&json)), cut(&expected));
+            }
+        }
+        let yaml =
+            format!("a: 1\ndb_password:\n  sensitive: true\n  type: string\n  value: {secret}\n");
+        assert_eq!(mask_secrets(&yaml), yaml.replace(secret, SECRET_MASK));
+        let uuid = "//registry.npmjs.org/:_authToken=3f2b1c4d-9a8e-4f7b-b6c5-1d2e3f4a5b6c";
+        let masked = "//registry.npmjs.org/:_authToken=[secret masked]";
+        assert_eq!(mask_secrets(uuid), masked);
+    }
+
+    #[test]
+    fn what_an_object_says_about_a_secret_stays() {
+        let hash = "sha512-45YvlxKq9zzW7Tr0ub4dor3xKq9zzW7Tr0ub4dor3xKq9zzW7dor3xK==";
+        let uuid = "132b2f66-ee5f-46f6-8904-32d9dc4d36c3";
+        let cases = [
+            serde_json::json!({"password": {"type": "string", "format": "password", "minLength": 8,
+                "description": "Your Passw0rd has 8 characters", "pattern": "^[A-Z]+[a-z0-9]{8}$"}}),
+            serde_json::json!({"dependencies": {"jsonwebtoken": {"version": "9.0.2",
+                "resolved": "https://registry.npmjs.org/jsonwebtoken/-/jsonwebtoken-9.0.2.tgz",
+                "integrity": hash}, "js-tokens": {"integrity": hash}}}),
+            serde_json::json!({"token": {"id": uuid, "kind": "Access2Token", "ref": uuid}}),
+            serde_json::json!({"password": {"secretKeyRef": {"name": "db-Server01", "key": "db-pass"}}}),
+            serde_json::json!({"auth": {"username": "John99Smith", "clientId": "aB3dE5fG7hI9jK1l",
+                "type": "OAuth2", "scopes": ["read:org", "Repo1Write"]}}),
+            serde_json::json!({"secrets": ["DB_PASSWORD", "API_KEY"], "tokens": {"total": 123456}}),
+            serde_json::json!({"credentials": {"provider": "aws", "expires": "2026-01-01T00:00:00Z"}}),
+        ];
+        for json in cases {
+            let compact = json.to_string();
+            for json in [serde_json::to_string_pretty(&json).unwrap(), compact] {
+                assert_eq!(mask_secrets(&json), json);
+                let text = format!("It says {json}.");
+                assert_eq!(mask_secrets(&text), text);
+            }
+        }
+        let yaml = "password:\n  type: string\n  default: required\ntoken:\n  value: plain words\n";
+        assert_eq!(mask_secrets(yaml), yaml);
+    }
+
+    #[test]
     fn what_stands_around_a_secret_is_looked_at_without_it() {
         for value in ["cookie='=://u:a.A", "password://u:a0A"] {
             let once =
@@ -410,6 +488,10 @@ mod tests {
                     "a1B2c3D4e5F6g7H8",
                     "{\"name\":\"token\",\"value\":\"",
                     "{\"value\":",
+                    "{\"password\":{\"a\":",
+                    "{\"password\":[{\"value\":\"a\"}]} ",
+                    "[{\"a\":\"[{",
+                    "password:\n  a: b\n  ",
                 ]
                 .map(str::to_owned),
             )
@@ -481,7 +563,7 @@ mod tests {
 
         #[test]
         fn any_text_can_be_masked(
-            text in r#"((password|пароль|密码|token|api_key|login |cookie|authorization|" -p|echo |\| sudo -s|kind: secret|@tcp\(|:5432:|name|value|ghp_|sk-|<)?[-"' =:@>|\n\\,;.é密🙂“»\u{200b}\u{1b}&\[\]{}]{0,4}[a-z0-9A-Zя]{0,20}){0,8}"#
+            text in r#"((password|пароль|密码|token|api_key|\{"a": ?|\[\{"token":|login |cookie|authorization|" -p|echo |\| sudo -s|kind: secret|@tcp\(|:5432:|name|value|ghp_|sk-|<)?[-"' =:@>|\n\\,;.é密🙂“»\u{200b}\u{1b}&\[\]{}]{0,4}[a-z0-9A-Zя]{0,20}){0,8}"#
         ) {
             let once = mask_secrets(&text).into_owned();
             let json = serde_json::json!([{"text": text}, {"text": text}]).to_string();

@@ -35,6 +35,51 @@ pub(crate) fn ends_in_the_name_of_a_secret(name: &str) -> bool {
     ends
 }
 
+/// What a string in an object or a list with this name has to look like to be the secret. Returns
+/// `None` if the name does not say enough for all that may be in it.
+pub(crate) fn of_container(name: &str) -> Option<Value> {
+    let one = name.strip_suffix('s').unwrap_or(name);
+    // A path, such as that of a package, is the name of a thing.
+    let says = !name.contains('/')
+        && (ends_in_the_name_of_a_secret(name) || ends_in_the_name_of_a_secret(one));
+    named(name).filter(|value| says && names_containers(*value))
+}
+
+/// Whether a text may have the name of an object or a list with a secret in it.
+pub(crate) fn may_name_a_container(text: &str) -> bool {
+    let mut from = 0;
+    while let Some(at) = find(text, from) {
+        from = at + 1;
+        let names = |which: usize| match RULES[which].shape {
+            Shape::Named { value, .. } => names_containers(value),
+            _ => false,
+        };
+        if cues::at(text, at).any(|(which, _)| names(which)) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether a name of this kind says enough for all strings in an object.
+fn names_containers(value: Value) -> bool {
+    matches!(
+        value,
+        Value::Password | Value::Key | Value::Api | Value::Short
+    )
+}
+
+/// Whether a name within the object of a secret is that of something about it: its type, its id, or
+/// the user to whom it belongs.
+pub(crate) fn is_of_another_thing(name: &str) -> bool {
+    const ABOUT_IT: [&str; 13] = [
+        "user", "login", "email", "scope", "host", "version", "format", "pattern", "regex",
+        "descr", "title", "hash", "integrity",
+    ];
+    let name = name.to_ascii_lowercase();
+    is_about_a_secret(&name) || ABOUT_IT.iter().any(|other| name.contains(other))
+}
+
 /// Calls `found` for each name of a secret inside a name, with what its value looks like and where
 /// the inner name ends.
 fn names_in(name: &str, mut found: impl FnMut(Value, usize)) {
@@ -88,13 +133,16 @@ pub(crate) fn names(text: &str, place: &Range<usize>, end: usize, whole: bool) -
                 None => true,
             };
     }
-    // A name with one of these in its rest is about a secret, but its value is none.
+    !is_about_a_secret(&rest.to_ascii_lowercase())
+}
+
+/// Whether a name in lower case, or the rest of one, says that the value is not the secret itself.
+fn is_about_a_secret(rest: &str) -> bool {
     const OF_OTHER_THINGS: [&str; 32] = [
         "length", "_len", "field", "input", "reset", "policy", "path", "file", "count", "strength",
         "label", "hint", "name", "url", "uri", "type", "expir", "less", "manager", "store",
         "stdin", "valid", "require", "error", "mismatch", "change", "forgot", "prompt", "ize",
         "endpoint", "authentication", "algo",
     ];
-    let rest = rest.to_ascii_lowercase();
-    !OF_OTHER_THINGS.iter().any(|other| rest.contains(other)) && !rest.ends_with("id")
+    OF_OTHER_THINGS.iter().any(|other| rest.contains(other)) || rest.ends_with("id")
 }

@@ -264,6 +264,11 @@ impl Scan<'_> {
                 .strip_prefix('\n')
                 .or_else(|| value.strip_prefix("\r\n"))
         {
+            if operator == ':'
+                && let Some(mapped) = self.mapped(name.start, name.end + rest.len() - below.len())
+            {
+                return Some(mapped);
+            }
             value = below.trim_start_matches([' ', '\t', '-']);
             value = match value.split_once(": ") {
                 Some((word, value)) if holds_the_value(word) => value,
@@ -432,6 +437,38 @@ impl Scan<'_> {
         (first > 0 && end > start)
             .then(|| Behind::in_quotes(start..end, false))
             .flatten()
+    }
+
+    /// Returns the value in a mapping of YAML below a name: `value: …`, in a line from `from` on that
+    /// is indented more than the name, which begins at `start`.
+    fn mapped(&mut self, start: usize, from: usize) -> Option<Behind> {
+        let indentation = |line: &[u8]| line.len() - line.trim_ascii_start().len();
+        let before = self.behind(start, NAME_REST);
+        let begins = before.iter().rposition(|byte| *byte == b'\n');
+        let line = &before[begins.map_or(0, |at| at + 1)..];
+        let is_first = begins.is_some() || before.len() == start;
+        if !is_first || !line.iter().all(|byte| b" -\"'".contains(byte)) {
+            return None;
+        }
+        let own = indentation(line);
+        let mut at = from;
+        let mut end = None;
+        for line in self.ahead(from, PAIR).split(|byte| *byte == b'\n') {
+            if indentation(line) <= own {
+                break;
+            }
+            let word = line.trim_ascii_start().trim_prefix_of(b"\"'");
+            let len = word.iter().take_while(|byte| is_in(**byte, WORD)).count();
+            if is_value(&word[..len], &word[len..]) {
+                end = Some(at + line.len() - word.len() + len);
+                break;
+            }
+            at += line.len() + 1;
+        }
+        let mut found = self.value_of_word(end?)?;
+        // What is below a name may also describe it.
+        found.weak = true;
+        Some(found)
     }
 
     /// Whether the name that begins at `start` is the name of a tag.

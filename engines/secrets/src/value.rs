@@ -34,6 +34,15 @@ pub(crate) fn is_secret(text: &str, value: Value, quoted: bool) -> bool {
     }
 }
 
+/// Whether a string within the object of a secret's name is the secret. If `holds` is false, the
+/// string's own name does not say that it holds the value, so it has to look like a secret by
+/// itself. Words, hashes and UUIDs then stay.
+pub(crate) fn is_inner_secret(text: &str, value: Value, holds: bool) -> bool {
+    is_secret(text, value, true)
+        && (holds
+            || (looks_secret(text) && kinds(beginning(text)) >= 3 && !is_method(beginning(text))))
+}
+
 /// Whether the characters after a known beginning are those of a key, rather than of a placeholder
 /// or a name.
 pub(crate) fn is_plausible(body: &str) -> bool {

@@ -2,7 +2,7 @@
 //! last call. The calls of a tenant are spread over lists, because each change reads and writes one of
 //! them.
 
-use contexture::session::{KeptChange, Record, RecordError};
+use contexture::session::{KeptChange, KeptContent, Record, RecordError};
 use serde::{Deserialize, Serialize};
 
 use super::keep_last;
@@ -43,7 +43,7 @@ pub(super) fn change<'a>(
     session: &'a str,
 ) -> KeptChange<'a> {
     let list = list_of(call);
-    KeptChange::new(calls, &list.clone(), move |text| {
+    KeptChange::new(calls, &list.clone(), KeptContent::Exact, move |text| {
         let mut kept = calls_in(text);
         kept.push(KeptCall {
             call: call.0,

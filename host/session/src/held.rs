@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use contexture_contract::{HeldPin, PinnedBy};
-use contexture_transcript::{Record, RecordError};
+use contexture_transcript::{KeptContent, Record, RecordError};
 use serde::{Deserialize, Serialize};
 
 /// The name under which it is stored with the session.
@@ -102,7 +102,8 @@ impl HeldState {
             change(&mut self.last);
             return Ok(());
         };
-        record.change_kept(&self.session, HELD, |text| {
+        // A pin is repeated word for word, so it is stored as it is.
+        record.change_kept(&self.session, HELD, KeptContent::Exact, |text| {
             let before = Held::of_text(text.as_deref());
             self.last = before.clone();
             change(&mut self.last);

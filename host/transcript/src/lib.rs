@@ -43,7 +43,7 @@ pub use record::{
 };
 pub use saved_window::{BY_AGENT, EntryContent, SavedWindow};
 pub use sqlite::RecordRepair;
-pub use store::{Delivered, KeptChange, SessionSummary};
+pub use store::{Delivered, KeptChange, KeptContent, SessionSummary};
 pub use wire_log::{Origin, WireEntry, WireLog};
 
 /// The examples of the README are tests.

@@ -596,21 +596,17 @@ impl Store for PostgresStore {
     }
 
     fn change_kept(&self, changes: &mut Vec<KeptChange<'_>>) -> Result<(), RecordError> {
-        while let Some(KeptChange {
-            session,
-            name,
-            change,
-        }) = changes.first_mut()
-        {
+        while let Some(change) = changes.first_mut() {
+            let (session, name) = (change.session.clone(), change.name.clone());
             loop {
-                let text = self.kept_as(name, Some(session))?.pop();
+                let text = self.kept_as(&name, Some(&session))?.pop();
                 let before = text.map(|(_, text)| text);
-                let texts = change(before.clone());
+                let texts = change.texts(before.clone());
                 let replaced = Replaced {
                     name: name.clone(),
                     text: before,
                 };
-                if texts.is_empty() || self.keep_unless_changed(session, texts, Some(replaced))? {
+                if texts.is_empty() || self.keep_unless_changed(&session, texts, Some(replaced))? {
                     break;
                 }
             }

@@ -22,6 +22,7 @@ mod texts;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -54,6 +55,8 @@ pub struct Record {
     stands_in: Option<String>,
     /// Dictionaries that texts were read with, by session.
     dictionaries: Mutex<HashMap<String, Arc<Dictionary>>>,
+    /// Whether secrets in texts of embedders are masked.
+    redacts: AtomicBool,
 }
 
 /// The compaction in force.
@@ -111,6 +114,7 @@ impl Record {
             store: Box::new(store),
             stands_in: Some(damage.to_owned()),
             dictionaries: Mutex::default(),
+            redacts: AtomicBool::default(),
         }))
     }
 
@@ -127,6 +131,7 @@ impl Record {
             store: Box::new(store),
             stands_in: None,
             dictionaries: Mutex::default(),
+            redacts: AtomicBool::default(),
         }))
     }
 
@@ -157,6 +162,7 @@ impl Record {
             store: Box::new(store),
             stands_in: None,
             dictionaries: Mutex::default(),
+            redacts: AtomicBool::default(),
         })
     }
 

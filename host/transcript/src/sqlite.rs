@@ -260,18 +260,15 @@ impl SqliteStore {
         transaction: &Connection,
         changes: &mut [KeptChange<'_>],
     ) -> rusqlite::Result<()> {
-        for KeptChange {
-            session,
-            name,
-            change,
-        } in changes
-        {
+        for change in changes {
+            let (session, name) = (&change.session, &change.name);
             self.make_kept(transaction)?;
             let text = transaction
                 .prepare_cached("SELECT value FROM kept WHERE session = ?1 AND name = ?2")?
-                .query_row([&*session, &*name], |row| row.get(0))
+                .query_row([session, name], |row| row.get(0))
                 .optional()?;
-            write_kept(transaction, session, &change(text))?;
+            let texts = change.texts(text);
+            write_kept(transaction, &change.session, &texts)?;
         }
         Ok(())
     }

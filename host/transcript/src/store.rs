@@ -8,6 +8,7 @@
 //! Every method concerns one session, except those that list sessions. So a backend can distribute
 //! sessions over machines.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use contexture_engine_api::MessageId;
 use contexture_formats::prompt_cache::Pauses;
+use contexture_secrets::mask_secrets;
 
 use crate::error::RecordError;
 use crate::hold::{Hold, Token};
@@ -561,13 +563,36 @@ pub struct SessionSummary {
     pub archived_ms: Option<i64>,
 }
 
+/// What the texts are that an embedder stores with a session. It decides whether they are masked in
+/// a record that [redacts](crate::Record::redact).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeptContent {
+    /// Numbers, hashes, ids and settings, or words that must be repeated exactly. Never masked.
+    Exact,
+    /// What somebody wrote: the user, the model, or a tool. Secrets in it are masked.
+    Conversation,
+}
+
+impl KeptContent {
+    /// A text as it is stored.
+    pub(crate) fn stored(self, text: &str, redacts: bool) -> Cow<'_, str> {
+        match (self, redacts) {
+            (Self::Conversation, true) => mask_secrets(text),
+            _ => Cow::Borrowed(text),
+        }
+    }
+}
+
 /// A change of texts that are stored with a session and depend on a stored one, see
 /// [`Record::change_kept`](crate::Record::change_kept). Several of them,
 /// and the save of a session, can share a transaction.
 pub struct KeptChange<'a> {
     pub(crate) session: String,
     pub(crate) name: String,
-    pub(crate) change: Change<'a>,
+    content: KeptContent,
+    change: Change<'a>,
+    /// Whether the record masks secrets. It is set when the change is made.
+    pub(crate) redacts: bool,
 }
 
 /// Returns the texts to store, as pairs of name and text, for the text that is stored.
@@ -575,22 +600,36 @@ type Change<'a> = Box<dyn FnMut(Option<String>) -> Vec<(String, String)> + 'a>;
 
 impl<'a> KeptChange<'a> {
     /// A change of the texts of `session`. `change` gets the text that is stored under `name`, and
-    /// returns the texts to store, as pairs of name and text. One of them should have the same name,
-    /// because a database server notices by this text that somebody else made a change meanwhile. It
-    /// then calls `change` again.
+    /// returns the texts to store, as pairs of name and text. `content` says what all of them are.
+    /// One of them should have the same name, because a database server notices by this text that
+    /// somebody else made a change meanwhile. It then calls `change` again.
     ///
     /// With a file nobody else can write while it runs, so it should be quick. It must not use the
     /// record.
     pub fn new(
         session: &str,
         name: &str,
+        content: KeptContent,
         change: impl FnMut(Option<String>) -> Vec<(String, String)> + 'a,
     ) -> Self {
         Self {
             session: session.to_owned(),
             name: name.to_owned(),
+            content,
             change: Box::new(change),
+            redacts: false,
         }
+    }
+
+    /// The texts to store for the text that is stored, as pairs of name and text.
+    pub(crate) fn texts(&mut self, before: Option<String>) -> Vec<(String, String)> {
+        let mut texts = (self.change)(before);
+        for (_, text) in &mut texts {
+            if let Cow::Owned(masked) = self.content.stored(text, self.redacts) {
+                *text = masked;
+            }
+        }
+        texts
     }
 }
 

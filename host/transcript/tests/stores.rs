@@ -9,8 +9,8 @@ use std::time::Duration;
 use contexture_engine_api::{MessageId, TranscriptRange};
 use contexture_formats::Format;
 use contexture_transcript::{
-    CopyOutcome, EntryContent, HostText, InForce, KeptChange, NewArtifact, Record, RecordError,
-    SavedWindow, StoredSession,
+    CopyOutcome, EntryContent, HostText, InForce, KeptChange, KeptContent, NewArtifact, Record,
+    RecordError, SavedWindow, StoredSession,
 };
 use support::conversation::{Extra, WAIT, Writer};
 use support::place::{Database, Place};
@@ -36,7 +36,7 @@ fn texts_are_there_as_soon_as_what_is_saved_with_them() {
         let (name, record, other) = (place.name(), place.open(), place.open());
         let mut writer = Writer::open(&record, "s");
         "e".clone_into(&mut writer.stored.engine);
-        let change = KeptChange::new("owner", "s", move |before| {
+        let change = KeptChange::new("owner", "s", KeptContent::Exact, move |before| {
             assert_eq!(before, None, "{name}");
             let session = other.session("s").unwrap();
             assert_eq!(session.map_or(0, |session| session.messages), 0, "{name}");
@@ -50,6 +50,46 @@ fn texts_are_there_as_soon_as_what_is_saved_with_them() {
         let text = record.kept_text("owner", "s").unwrap();
         assert_eq!(text.as_deref(), Some("1"), "{name}");
         assert_eq!(record.session("s").unwrap().unwrap().messages, 1, "{name}");
+    }
+}
+
+/// What somebody wrote is masked, however an embedder stores it, and figures stay exact.
+#[test]
+fn a_record_that_redacts_masks_what_embedders_store() {
+    let secret = "password=Tr0ub4dor3xKq9";
+    // A hash may have the digits of a payment card.
+    let figures = r#"{"hash":4111111111111111}"#;
+    for place in Place::each() {
+        let (name, record) = (place.name(), place.open());
+        record.redact();
+        let mut writer = Writer::open(&record, "s");
+        "e".clone_into(&mut writer.stored.engine);
+        for (content, text) in [
+            (KeptContent::Conversation, secret),
+            (KeptContent::Exact, figures),
+        ] {
+            let kept = |at: &str| vec![(format!("{content:?} {at}"), text.to_owned())];
+            let by = |at: &str| format!("{content:?} {at}");
+            record.keep("s", content, &[(&by("kept"), text)]).unwrap();
+            record
+                .change_kept("s", &by("changed"), content, |_| kept("changed"))
+                .unwrap();
+            let saved = [(by("saved"), text.to_owned())];
+            let change = KeptChange::new("s", &by("saved"), content, move |_| saved.to_vec());
+            let extra = Extra {
+                changes: vec![change],
+                ..Extra::default()
+            };
+            writer.say(&[text], true, extra).unwrap();
+        }
+        for (key, text) in record.kept("s").unwrap() {
+            let expected = match key.starts_with("Exact") {
+                true => figures,
+                false => "password=[secret masked]",
+            };
+            assert_eq!(text, expected, "{name} {key}");
+        }
+        assert_eq!(record.kept("s").unwrap().len(), 6, "{name}");
     }
 }
 
@@ -83,7 +123,9 @@ fn no_change_overwrites_what_another_one_counted() {
                             std::thread::sleep(Duration::from_millis(2));
                             vec![("sum".to_owned(), (count + 1).to_string())]
                         };
-                        record.change_kept("s", "sum", count).unwrap();
+                        record
+                            .change_kept("s", "sum", KeptContent::Exact, count)
+                            .unwrap();
                     }
                 });
             }
@@ -301,14 +343,24 @@ fn artifacts_and_texts_of_embedders_are_stored_replaced_and_deleted() {
             "{name}"
         );
 
-        record.keep("s", &[("z", "1"), ("limit", "2")]).unwrap();
-        record.keep("s", &[("z", "3")]).unwrap();
-        record.keep("t", &[("limit", "4")]).unwrap();
+        record
+            .keep("s", KeptContent::Exact, &[("z", "1"), ("limit", "2")])
+            .unwrap();
+        record.keep("s", KeptContent::Exact, &[("z", "3")]).unwrap();
+        record
+            .keep("t", KeptContent::Exact, &[("limit", "4")])
+            .unwrap();
         let again = |text: Option<String>| vec![("z".to_owned(), format!("{}+1", text.unwrap()))];
-        record.change_kept("s", "z", again).unwrap();
+        record
+            .change_kept("s", "z", KeptContent::Exact, again)
+            .unwrap();
         let first = |text: Option<String>| vec![("new".to_owned(), format!("{text:?}"))];
-        record.change_kept("s", "new", first).unwrap();
-        record.change_kept("s", "limit", |_| Vec::new()).unwrap();
+        record
+            .change_kept("s", "new", KeptContent::Exact, first)
+            .unwrap();
+        record
+            .change_kept("s", "limit", KeptContent::Exact, |_| Vec::new())
+            .unwrap();
         let kept = record.kept("s").unwrap();
         let kept: Vec<_> = kept.iter().map(|(name, text)| (&**name, &**text)).collect();
         assert_eq!(
@@ -447,7 +499,9 @@ fn the_sessions_of_another_tenant_are_not_seen() {
     Writer::open(&record, "s")
         .say(&["one"], true, Extra::default())
         .unwrap();
-    record.keep("s", &[("limit", "1")]).unwrap();
+    record
+        .keep("s", KeptContent::Exact, &[("limit", "1")])
+        .unwrap();
     let options = (database.options.clone()).tenant(format!("{}-b", database.options.tenant));
     let other = Record::open_postgres(&options).unwrap();
     assert!(other.sessions().unwrap().is_empty());
@@ -517,8 +571,12 @@ fn fill(record: &std::sync::Arc<Record>) {
         .say_from(1, &["three"], &[], true, Extra::default())
         .unwrap();
     drop(writer);
-    record.keep("s", &[("limit", "1")]).unwrap();
-    record.keep("no session", &[("row", "2")]).unwrap();
+    record
+        .keep("s", KeptContent::Exact, &[("limit", "1")])
+        .unwrap();
+    record
+        .keep("no session", KeptContent::Exact, &[("row", "2")])
+        .unwrap();
     record.archive("s", true).unwrap();
 }
 
@@ -612,10 +670,15 @@ fn what_could_not_be_saved_is_stored_once_by_the_next_save_that_succeeds() {
                         covers: [MessageId(1)].into_iter().collect(),
                     }],
                     cursor: Some(MessageId(writer.saved.next_id)),
-                    changes: vec![KeptChange::new("owner", "s", |before| {
-                        let count = before.map_or(0, |text| text.parse::<u32>().unwrap());
-                        vec![("s".to_owned(), (count + 1).to_string())]
-                    })],
+                    changes: vec![KeptChange::new(
+                        "owner",
+                        "s",
+                        KeptContent::Exact,
+                        |before| {
+                            let count = before.map_or(0, |text| text.parse::<u32>().unwrap());
+                            vec![("s".to_owned(), (count + 1).to_string())]
+                        },
+                    )],
                     ..Extra::default()
                 };
                 let saved = writer.say_from(from, &[&texts[0], &texts[1]], &[], true, extra);

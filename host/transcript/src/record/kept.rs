@@ -5,23 +5,41 @@
 //!
 //! Start with [`Record::keep`] and [`Record::kept`].
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 
 use super::Record;
 use crate::error::RecordError;
-use crate::store::KeptChange;
+use crate::store::{KeptChange, KeptContent};
 
 /// The name under which the tenant of a session is stored.
 const TENANT: &str = "tenant";
 
 impl Record {
+    /// Masks secrets in texts of a conversation before they are [kept](Self::keep) from now on.
+    pub fn redact(&self) {
+        self.redacts.store(true, Ordering::Relaxed);
+    }
+
     /// Stores texts with a session. A text replaces the one that was stored under the same name.
-    /// Either all of them are stored or none. The session need not exist yet.
+    /// Either all of them are stored or none. The session need not exist yet. `content` says what
+    /// all of them are.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn keep(&self, session: &str, texts: &[(&str, &str)]) -> Result<(), RecordError> {
-        self.store.keep(session, texts)
+    pub fn keep(
+        &self,
+        session: &str,
+        content: KeptContent,
+        texts: &[(&str, &str)],
+    ) -> Result<(), RecordError> {
+        let redacts = self.redacts.load(Ordering::Relaxed);
+        let stored = texts.iter().map(|(_, text)| content.stored(text, redacts));
+        let stored: Vec<Cow<'_, str>> = stored.collect();
+        let names = texts.iter().map(|(name, _)| *name);
+        let texts: Vec<(&str, &str)> = names.zip(stored.iter().map(|text| &**text)).collect();
+        self.store.keep(session, &texts)
     }
 
     /// Changes texts of a session that depend on a stored one, such as a sum. `change` is called as
@@ -34,9 +52,10 @@ impl Record {
         &self,
         session: &str,
         name: &str,
+        content: KeptContent,
         change: impl FnMut(Option<String>) -> Vec<(String, String)>,
     ) -> Result<(), RecordError> {
-        self.make_changes(vec![KeptChange::new(session, name, change)])
+        self.make_changes(vec![KeptChange::new(session, name, content, change)])
     }
 
     /// Makes several changes like [`Record::change_kept`]. In a file either all of them are made or
@@ -45,10 +64,19 @@ impl Record {
     /// # Errors
     /// The file cannot be read or written.
     pub fn make_changes(&self, mut changes: Vec<KeptChange<'_>>) -> Result<(), RecordError> {
+        self.redact_in(&mut changes);
         match changes.is_empty() {
             true => Ok(()),
             false => self.store.change_kept(&mut changes),
         }
+    }
+
+    /// Tells changes whether this record masks secrets.
+    pub(super) fn redact_in(&self, changes: &mut [KeptChange<'_>]) {
+        let redacts = self.redacts.load(Ordering::Relaxed);
+        changes
+            .iter_mut()
+            .for_each(|change| change.redacts = redacts);
     }
 
     /// Whether changes that are saved with a session are part of its transaction. In a database they
@@ -114,6 +142,6 @@ impl Record {
         if self.tenant(session)?.is_some() || self.delivered(session)?.is_some() {
             return Ok(());
         }
-        self.keep(session, &[(TENANT, tenant)])
+        self.keep(session, KeptContent::Exact, &[(TENANT, tenant)])
     }
 }

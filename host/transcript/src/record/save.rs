@@ -166,6 +166,7 @@ impl StoredSession {
         change: &SessionChange<'_>,
         changes: &mut Vec<KeptChange<'_>>,
     ) -> Result<(), RecordError> {
+        self.record.redact_in(changes);
         let mut unconfirmed = lock(&self.unconfirmed);
         if !change.is_empty() {
             let commit = Arc::new(self.pack(change)?);
