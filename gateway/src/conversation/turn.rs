@@ -249,7 +249,7 @@ impl TurnRequest {
             if let Some(body) = self.shortened(shared, &result.body, window)
                 && size(&body) < size(&result.body)
             {
-                result.client_ratio = self.client_ratio(&body);
+                result.client_ratio = self.client_ratio(&body, true);
                 result.body = body;
             }
         }
@@ -305,7 +305,7 @@ impl TurnRequest {
         drop(guard.session.take_warnings());
         self.note_health(shared, guard.session, guard.failures);
         let prompt_tokens = guard.session.state().best_prompt_tokens();
-        let client_ratio = self.client_ratio(&body);
+        let client_ratio = self.client_ratio(&body, turn.changed);
         if turn.changed {
             let saved = prompt_tokens as f64 * (client_ratio - 1.0).max(0.0);
             (shared.metrics).add("saved_tokens_total", "", saved.round());
@@ -331,13 +331,14 @@ impl TurnRequest {
         })
     }
 
-    /// How many times as many tokens the client's body has as the one that is sent, roughly.
-    fn client_ratio(&self, sent: &SharedBody) -> f64 {
-        if sent.text().as_ptr() == self.body.text().as_ptr() {
-            return 1.0;
-        }
+    /// How many times as many tokens the client's body has as the one that is sent, roughly. If no
+    /// message was changed, both have the same files, which then need not be found.
+    fn client_ratio(&self, sent: &SharedBody, is_changed: bool) -> f64 {
         let counter = TokenCounter::for_model(&self.spec.agent.model);
-        let size = |body: &SharedBody| text_bytes(body.text(), &counter) as f64;
+        let size = |body: &SharedBody| match is_changed {
+            true => text_bytes(body.text(), &counter) as f64,
+            false => body.text().len() as f64,
+        };
         size(&self.body) / size(sent)
     }
 
