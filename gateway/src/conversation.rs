@@ -14,7 +14,7 @@ mod turn;
 use std::sync::{Arc, OnceLock};
 
 use contexture::providers::ModelClient;
-use contexture::session::{KeptChange, RecordError};
+use contexture::session::{AgentWindow, KeptChange, RecordError};
 
 pub(crate) use self::read::{PostRequest, read};
 pub(crate) use self::turn::{FitLimits, TurnResult};
@@ -43,8 +43,9 @@ pub(crate) struct PassThrough {
     /// If the request asks for a summary of a known session: the conversation under which the
     /// answer is noted as a proof.
     pub(crate) summary_target: Option<lineage::SummaryTarget>,
-    /// If the request asks for a summary: the same request as a turn, so that the window of its session
-    /// can take the place of the client's history, or that it can be shortened. It is never run.
+    /// If the request asks for a summary of a known session, or for one and does not fit: the same
+    /// request as a turn, so that the session's window can take the place of the client's history, or
+    /// that it can be shortened. It is never run.
     pub(crate) as_turn: Option<Arc<TurnRequest>>,
 }
 
@@ -151,9 +152,14 @@ impl TurnRequest {
         window::longest_answer(&self.body.wire()).unwrap_or(0)
     }
 
-    /// Whether the body certainly exceeds the window. It divides the bytes by four, so that no
-    /// tokenizer has to run.
+    /// Whether the body certainly exceeds the window.
     pub(crate) fn is_surely_too_large(&self) -> bool {
-        (self.body.text().len() / 4) as u64 > self.spec.agent.context_length
+        is_surely_too_large(&self.body, &self.spec.agent)
     }
+}
+
+/// Whether a body certainly exceeds a window. It divides the bytes by four, so that no tokenizer has
+/// to run.
+fn is_surely_too_large(body: &SharedBody, agent: &AgentWindow) -> bool {
+    (body.text().len() / 4) as u64 > agent.context_length
 }

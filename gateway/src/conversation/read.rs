@@ -10,7 +10,7 @@ use contexture::session::{AgentWindow, RecordError};
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{PassThrough, RequestKind, TurnRequest};
+use super::{PassThrough, RequestKind, TurnRequest, is_surely_too_large};
 use crate::agent_model;
 use crate::api::Api;
 use crate::body::SharedBody;
@@ -124,25 +124,50 @@ pub(crate) fn read(
     };
     let summary_target = summary_target(shared, post, &wire, &key, &why)
         .map_err(|error| Failure::new("record", error))?;
-    // It may bring the history as a text of its own, which is no message of the session.
-    let sums_up = summary_target.is_some() || why.detail == side_call::SUMMARY;
-    let as_turn = sums_up.then_some(()).and_then(|()| {
-        let request = turn_request(shared, settings, post, body, &key);
-        let request = request.ok()?.ok()?;
-        let request = TurnRequest {
-            // The client would be given a call that it does not know.
-            without_tools: true,
-            ..request
-        };
-        let is_whole = request.references.is_empty();
-        is_whole.then(|| Arc::new(request))
-    });
+    // It may bring the history as a text of its own, which is no message of the session. Finding a
+    // session for it reserves an id, which a turn may need, so it is done only to shorten the text.
+    let is_too_large = || {
+        let agent = window::of(settings, headers, &wire, model_of(post, &wire));
+        agent.is_some_and(|agent| is_surely_too_large(&body, &agent))
+    };
+    let sums_up = why.detail == side_call::SUMMARY;
+    let as_turn = match summary_target.is_some() || (sums_up && is_too_large()) {
+        true => as_turn(shared, settings, post, body, &key),
+        false => None,
+    };
     Ok(RequestKind::PassThrough(PassThrough {
         summary_target,
         as_turn,
         session: key.name,
         why,
     }))
+}
+
+/// The turn that a request for a summary would be. None if it cannot be one, or refers to items.
+fn as_turn(
+    shared: &Shared,
+    settings: &Settings,
+    post: &PostRequest,
+    body: SharedBody,
+    key: &SessionKey,
+) -> Option<Arc<TurnRequest>> {
+    let request = turn_request(shared, settings, post, body, key).ok()?.ok()?;
+    let is_whole = request.references.is_empty();
+    is_whole.then(|| {
+        Arc::new(TurnRequest {
+            // The client would be given a call that it does not know.
+            without_tools: true,
+            ..request
+        })
+    })
+}
+
+/// The model that a request names. Azure and Gemini name it in the path.
+fn model_of<'r>(post: &'r PostRequest, wire: &'r formats::WireBody<'_>) -> &'r str {
+    let named = wire.model.as_deref();
+    named
+        .or_else(|| endpoint::model_in(&post.url))
+        .unwrap_or_default()
 }
 
 /// Finds or begins the session of a request that is to become a turn. Returns the reason if it
@@ -157,9 +182,7 @@ fn turn_request(
     body: SharedBody,
     key: &SessionKey,
 ) -> Result<Result<TurnRequest, UnmanagedReason>, Failure> {
-    let PostRequest {
-        api, headers, url, ..
-    } = post;
+    let PostRequest { api, headers, .. } = post;
     let api = *api;
     let format = api.format();
     let wire = body.wire();
@@ -177,11 +200,7 @@ fn turn_request(
         }
     };
     let wire = body.wire();
-    let model = wire.model.as_deref();
-    // Azure and Gemini name the model in the path.
-    let model = model
-        .or_else(|| endpoint::model_in(url))
-        .unwrap_or_default();
+    let model = model_of(post, &wire);
     let count = wire.messages.len();
     if count > MAX_MESSAGES {
         return Err(Failure::new(
