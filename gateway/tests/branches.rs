@@ -61,6 +61,16 @@ async fn begun(api: Api, base: &str, name: &str) -> (Agent, String) {
     (agent, first)
 }
 
+/// An agent whose answers alone prove nothing, after its first request.
+async fn begun_shortly(api: Api, name: &str) -> (Stage, support::Running, Agent, String) {
+    let (stage, gateway) = working(Stage::new("")).await;
+    stage.provider.answer_with(answers_shortly);
+    let mut agent = Agent::new(api, &gateway.base, name);
+    agent.user(TASK);
+    let first = round(&mut agent).await;
+    (stage, gateway, agent, first)
+}
+
 /// A branch of an agent's history with words of its own.
 fn branch(agent: &Agent, text: &str) -> Agent {
     let mut branch = agent.clone();
@@ -216,11 +226,7 @@ async fn a_retry_that_amends_the_last_message_stays_in_its_session() {
 async fn a_request_that_comes_late_takes_no_session_from_its_line() {
     for api in APIS {
         for (name, rounds) in [("s", 1), ("", 2), ("s", 3)] {
-            let (stage, gateway) = working(Stage::new("")).await;
-            stage.provider.answer_with(answers_shortly);
-            let mut agent = Agent::new(api, &gateway.base, name);
-            agent.user(TASK);
-            let first = round(&mut agent).await;
+            let (stage, gateway, mut agent, first) = begun_shortly(api, name).await;
             for number in 0..4 {
                 agent.user(&format!("Go on, {number}."));
                 let late = agent.clone();
@@ -242,11 +248,7 @@ async fn a_request_that_comes_late_takes_no_session_from_its_line() {
 async fn a_retry_whose_answer_did_not_arrive_stays_in_its_session() {
     for api in APIS {
         for name in ["", "s"] {
-            let (stage, gateway) = working(Stage::new("")).await;
-            stage.provider.answer_with(answers_shortly);
-            let mut agent = Agent::new(api, &gateway.base, name);
-            agent.user(TASK);
-            let first = round(&mut agent).await;
+            let (stage, gateway, mut agent, first) = begun_shortly(api, name).await;
             for number in 0..4 {
                 agent.user(&format!("Go on, {number}."));
                 for _ in 0..2 {
