@@ -1,9 +1,9 @@
 //! Excerpts of texts, and the tool that a result comes from.
 //!
 //! Messages for a summariser and shortened messages in the window use the same excerpt: the
-//! beginning and the end of a text. [`excerpt_within`] is the one for a limit in tokens. [`tool_of`] and [`asks_the_user`] serve to tell tool output,
-//! which can be produced again, from an answer of the user that arrived through a tool and must not
-//! be lost.
+//! beginning and the end of a text. [`excerpt_within`] is the one for a limit in tokens. [`tool_of`]
+//! and [`asks_the_user`] serve to tell tool output, which can be produced again, from an answer of the
+//! user that arrived through a tool and must not be lost.
 
 use contexture_engine_api::{MessageView, Services, ToolCallView};
 
