@@ -196,9 +196,9 @@ impl Lent {
     }
 }
 
-/// Registers a class as the engine `name`. Hosts that are opened afterwards have it. Raises an
-/// `ArgumentError` if the name or the class is unsuitable, and a `ContextureError` if the name is
-/// taken.
+/// Registers a class as the engine `name`. Hosts that are opened afterwards have it, in place of a
+/// class that was registered under this name and version before. Raises an `ArgumentError` if the
+/// name or the class is unsuitable, and a `ContextureError` if the name is taken.
 #[pyfunction]
 #[pyo3(signature = (name, engine, version=None, description=None),
        text_signature = "(name, engine, version='0', description='')")]

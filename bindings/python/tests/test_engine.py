@@ -77,6 +77,14 @@ def test_an_engine_that_raises_costs_no_turn(tmp_path: Path) -> None:
         assert turn.report["compaction"]["engine"] == "compressor"
 
 
+def test_a_class_that_is_registered_again_replaces_the_first(tmp_path: Path) -> None:
+    contexture.register_engine("edited", Raises)
+    contexture.register_engine("edited", LastTen)
+    host = contexture.Host(tmp_path / "home", offline=True)
+    with host.session("s", "gpt-4o", 16_000, engine="edited") as session:
+        assert session.turn(chat(40)).report["compaction"]["engine"] == "edited"
+
+
 def test_a_class_is_held_to_what_every_engine_is() -> None:
     holds, table = contexture.check_engine("last-ten", LastTen, conversations=2)
     assert holds, table

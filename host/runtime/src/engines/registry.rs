@@ -48,8 +48,9 @@ pub enum RegisterError {
 }
 
 /// Registers an engine at run time, as `register_engine!` does at link time. Use it if an embedding
-/// program decides at startup which engines it offers. Nothing changes if the same engine, with the
-/// same owner and version, is registered already.
+/// program decides at startup which engines it offers. If the same engine, with the same owner and
+/// version, was registered at run time before, this one replaces it for hosts that are opened from
+/// now on, as it should when a notebook runs the cell of an engine's class again.
 ///
 /// # Errors
 /// Fails if no engine can have the name, or if a different engine has it.
@@ -59,9 +60,13 @@ pub fn register_context_engine(definition: EngineDefinition) -> Result<(), Regis
         name if !is_engine_name(name) => return Err(RegisterError::BadName(name.to_owned())),
         _ => {}
     }
-    let mut all = registered_engines()?;
-    if add(&mut all, definition)? {
-        lock(&REGISTERED).push(definition);
+    let is_new = add(&mut registered_engines()?, definition)?;
+    let mut registered = lock(&REGISTERED);
+    let mut earlier = registered.iter_mut();
+    match earlier.find(|earlier| earlier.name == definition.name) {
+        Some(earlier) => *earlier = definition,
+        None if is_new => registered.push(definition),
+        None => {}
     }
     Ok(())
 }
