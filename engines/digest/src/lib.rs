@@ -72,6 +72,7 @@ pub use readings::Readings;
 pub use rules::{RULES_HEADING, RuleSection, Rules, keep_rules, without_rules};
 pub use sections::{Section, sections};
 pub use shorten::{cut_arguments, shorten_arguments};
+pub use text::unmarked;
 pub use work_record::{CheckedSummary, WorkRecord};
 
 use contexture_engine_api::MessageView;

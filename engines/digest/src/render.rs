@@ -21,7 +21,7 @@ use crate::sections::Section;
 use crate::shown::Terms;
 use crate::span::Span;
 use crate::surroundings::Surroundings;
-use crate::text::{LEFT_OUT, chars, contains, line_around, shorten_middle};
+use crate::text::{LEFT_OUT, chars, contains, line_around, shorten_middle, unmarked};
 
 /// The share of the budget for new lines without facts: at least the first number, and up to the
 /// second if the facts leave that much.
@@ -629,7 +629,8 @@ impl<'d, 'l> Page<'d, 'l> {
             write_excerpts(of_line[at], &mut page);
             page.push('\n');
         }
-        page
+        // A quote may have such a mark.
+        unmarked(&page)
     }
 }
 

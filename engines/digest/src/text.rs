@@ -8,6 +8,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use contexture_engine_api::{SUMMARY_END_MARK, SUMMARY_MARK};
+
 use crate::scan::looks_encoded;
 
 /// The mark for the omitted middle of a quote.
@@ -15,6 +17,13 @@ pub(crate) const LEFT_OUT: &str = " […] ";
 
 pub(crate) fn chars(text: &str) -> usize {
     text.chars().count()
+}
+
+/// Returns the text of a summary without the host's marks. They are removed wherever they stand, so
+/// that no summary is ever wrapped in another, or ends early.
+pub fn unmarked(summary: &str) -> String {
+    let text = summary.replace(SUMMARY_END_MARK, "");
+    text.replace(SUMMARY_MARK, "").trim().to_owned()
 }
 
 /// Returns at most the first `max` characters. If something was cut off, the result ends with `…`.

@@ -2,15 +2,13 @@
 //!
 //! `text_in` reads every answer, for all engines: it strips what models wrap around their answers,
 //! cleans the text, and rejects one that is empty or a refusal. `notes_in` puts notes under a heading
-//! if they have none. [`unmarked`] removes the host's marks from a summary, and [`trim`] shortens
-//! notes to a budget by dropping lines from the longest section. None of these functions calls a
-//! model. The questions are in `brief` and `summariser`.
+//! if they have none. [`trim`] shortens notes to a budget by dropping lines from the longest section.
+//! None of these functions calls a model. The questions are in `brief` and `summariser`.
 
 use std::collections::HashSet;
 
-use contexture_engine_api::{
-    FailureKind, ModelFailure, SUMMARY_END_MARK, SUMMARY_MARK, Services, is_control,
-};
+use contexture_digest::unmarked;
+use contexture_engine_api::{FailureKind, ModelFailure, Services, is_control};
 use contexture_secrets::mask_secrets;
 
 /// An answer of this many bytes or more is not a refusal, even if it begins like one.
@@ -140,13 +138,6 @@ pub(crate) fn notes_in(words: String) -> Result<String, ModelFailure> {
         return Ok(words);
     }
     Ok(format!("## Critical Context\n{}", summary_in(words)?))
-}
-
-/// Returns the text of a summary without the host's marks. They are removed wherever they stand, so
-/// that no summary is ever wrapped in another.
-pub fn unmarked(summary: &str) -> String {
-    let text = summary.replace(SUMMARY_END_MARK, "");
-    text.replace(SUMMARY_MARK, "").trim().to_owned()
 }
 
 /// Shortens notes to a budget in tokens. The longest section loses its last lines first, so that

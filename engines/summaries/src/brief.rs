@@ -9,10 +9,11 @@
 
 use std::sync::LazyLock;
 
+use contexture_digest::unmarked;
 use contexture_engine_api::{ModelFailure, SUMMARY_END_MARK, SUMMARY_MARK, Services};
 use contexture_secrets::mask_secrets;
 
-use crate::answer::{notes_in, unmarked};
+use crate::answer::notes_in;
 use crate::summariser::{Prompts, tagged};
 
 /// What every summary says about itself: which part of it holds, which is the state of the task, and

@@ -12,7 +12,7 @@ use contexture_digest::{Budget, Digest, RuleSection, Rules, TextsBeside, merge};
 use contexture_engine_api::{MessageView, Services};
 use contexture_secrets::mask_secrets;
 
-use crate::answer::{trim, unmarked};
+use crate::answer::trim;
 use crate::excerpt::excerpt;
 
 /// Characters per token of a text as dense in paths and identifiers as a digest. With its frame and
@@ -70,7 +70,7 @@ pub fn digested_beside(
     services: &Services,
 ) -> String {
     let count = |text: &str| services.count_tokens(text);
-    unmarked(&digest.render_beside(beside, budget(tokens, &count)))
+    digest.render_beside(beside, budget(tokens, &count))
 }
 
 /// Renders the digest together with lines on a topic. A line is on the topic if it contains all of
@@ -142,7 +142,7 @@ pub(crate) fn with_facts(
     let count = |text: &str| services.count_tokens(text);
     // What the rules mention is not missing.
     let beside = format!("{}\n{notes}", rules.text);
-    let facts = unmarked(&digest.missing_from(&beside, budget(room, &count)));
+    let facts = digest.missing_from(&beside, budget(room, &count));
     merge(&notes, &facts)
 }
 

@@ -33,8 +33,9 @@ mod summariser;
 
 pub use contexture_digest::keep_rules;
 
-pub use answer::{summary_in, trim, unmarked};
+pub use answer::{summary_in, trim};
 pub use brief::{Headings, SEAL_TOKENS, WHAT_HOLDS, body_of, framing_tokens, marked};
+pub use contexture_digest::unmarked;
 pub use cooldown::{CoolDown, CoolDowns};
 pub use cycle::{Making, NO_MODEL, Ready, SummaryCycle, Task, WrittenSummary};
 pub use excerpt::{ARGUMENT_MARK, asks_the_user, excerpt, excerpt_within, tool_of};

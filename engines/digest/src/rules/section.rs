@@ -9,6 +9,7 @@ use contexture_engine_api::MessageView;
 
 use super::{MAY_REPLACE, Rules, declared};
 use crate::Budget;
+use crate::text::unmarked;
 
 /// The heading over the rules of users in a summary.
 pub const RULES_HEADING: &str = "## Rules the user stated. They still hold:";
@@ -40,7 +41,7 @@ impl RuleSection {
             lines.extend(alike.iter().map(|(_, line)| line.as_str()));
             lines.extend(fences.map(|_| declared::CLOSE));
         }
-        let mut text = lines.join("\n");
+        let mut text = unmarked(&lines.join("\n"));
         if left_out > 0 {
             text.push_str(&format!("\n({left_out}{LEFT_OUT}"));
         }
