@@ -20,6 +20,7 @@ mod repair;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Subcommand;
 use contexture_engine_api::{MessageId, StoreCommand, unwatch_exit};
@@ -35,11 +36,13 @@ use crate::terminal::{self, Progress, Table, one_line};
 use crate::{Global, OK, output, start, window};
 use contexture::config::TranscriptStore;
 use contexture::engines::Engines;
-use contexture::session::{Record, Session, SessionOptions, SessionSummary};
+use contexture::session::{Record, RecordError, Session, SessionOptions, SessionSummary};
 pub(crate) use export::say_restored;
 
 const TO_ITS_END: &str =
     "this command cannot stop halfway; press Ctrl-C again to abort it. Stored data stays intact\n";
+/// How long a session that is in use is waited for before it is deleted.
+const DELETE_WAIT: Duration = Duration::from_secs(2);
 const STOPPING: &str = "stopping; press Ctrl-C again to abort at once\n";
 
 #[derive(Debug, Subcommand)]
@@ -404,20 +407,31 @@ fn delete(
     older_than: Option<u32>,
     yes: bool,
 ) -> Result<u8, CliError> {
-    let chosen = match (id, older_than) {
-        (Some(id), _) => vec![known(store, id)?],
-        (None, days) => {
-            let before = days_ago_ms(days.unwrap_or(u32::MAX));
-            let mut sessions = store.sessions()?;
-            sessions.retain(|session| last_use(session) < before);
-            sessions
-        }
+    let before = days_ago_ms(older_than.unwrap_or(u32::MAX));
+    let is_chosen = |session: &SessionSummary| id.is_some() || last_use(session) < before;
+    let found = match id {
+        Some(id) => vec![known(store, id)?],
+        None => store.sessions()?,
     };
-    if yes {
-        for session in &chosen {
-            store.forget(&session.session)?;
-            (engines.forget(&session.engine, &session.session)).map_err(CliError::of_keeper)?;
+    let mut chosen = Vec::new();
+    for session in found.into_iter().filter(is_chosen) {
+        let name = &session.session;
+        if yes {
+            let hold = match store.hold(name, DELETE_WAIT) {
+                Err(RecordError::InUse { .. }) if id.is_none() => {
+                    terminal::note(&format!("the session `{name}` is in use, so it stays"));
+                    continue;
+                }
+                hold => hold?,
+            };
+            // It may have been used until now.
+            if !store.session(name)?.as_ref().is_some_and(is_chosen) {
+                continue;
+            }
+            store.forget(name, &hold)?;
+            (engines.forget(&session.engine, name)).map_err(CliError::of_keeper)?;
         }
+        chosen.push(session);
     }
     let names: Vec<&str> = chosen.iter().map(|one| one.session.as_str()).collect();
     let answer = json!({

@@ -829,6 +829,37 @@ fn a_second_interrupt_ends_at_once() {
     drop(asking.join());
 }
 
+#[test]
+fn a_session_that_is_deleted_beside_its_gateway_begins_anew() {
+    let provider = Simulator::start();
+    provider.answer_with(|_| Answer::text("Yes."));
+    for (engine, delete) in [
+        ("compressor", "sessions delete s --yes"),
+        ("lcm", "sessions delete s --yes"),
+        ("lcm", "sessions delete --older-than 0 --yes"),
+    ] {
+        let config = format!("context: {{engine: {engine}}}\ntranscript: {{mode: full}}\n");
+        let home = home(&provider, &config);
+        let serving = Serving::start(&home, &["--listen", "127.0.0.1:0"]);
+        let mut said = Vec::new();
+        for turn in 0..3 {
+            said.push(format!("{{\"role\": \"user\", \"content\": \"{turn}\"}}"));
+            let answer = serving.send(&said.join(","), "x-contexture-session: s\r\n");
+            assert!(
+                !answer.contains("x-contexture-reason"),
+                "{delete}: {answer}"
+            );
+            said.push(r#"{"role": "assistant", "content": "Yes."}"#.to_owned());
+            if turn == 1 {
+                home.done(delete).stdout_has("\"s\"");
+            }
+        }
+        drop(serving);
+        let exported = home.done("sessions export s");
+        assert_eq!(exported.stdout.lines().count(), 6, "{}", exported.stdout);
+    }
+}
+
 /// A gateway with a key for Azure, whose host is this provider by way of a proxy.
 #[test]
 fn azures_paths_are_turns_and_its_key_has_a_header_of_its_own() {

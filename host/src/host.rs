@@ -362,8 +362,8 @@ impl Host {
         let Some(session) = self.record.session(id)? else {
             return Ok(false);
         };
-        let _hold = self.record.hold(id, DELETE_WAIT)?;
-        self.record.forget(id)?;
+        let hold = self.record.hold(id, DELETE_WAIT)?;
+        self.record.forget(id, &hold)?;
         self.engines().forget(&session.engine, id)?;
         Ok(true)
     }

@@ -74,6 +74,29 @@ fn a_released_session_goes_on_if_nobody_had_it_meanwhile() {
 }
 
 #[test]
+fn a_session_that_lost_its_place_is_opened_again() {
+    let home = TempDir::new().unwrap();
+    let host = Host::open(&HostOptions::in_home(home.path())).unwrap();
+    let mut session = open(&host);
+    session.turn(&body(&["a"])).unwrap();
+    // A program that asks for no lock deletes it.
+    let rows = rusqlite::Connection::open(home.path().join("sessions.sqlite3")).unwrap();
+    rows.execute_batch("PRAGMA foreign_keys = ON; DELETE FROM sessions")
+        .unwrap();
+    let said = body(&["a", "b", "c"]);
+    assert_eq!(session.turn(&said).unwrap().new.len(), 2);
+    assert!(session.not_stored().unwrap().contains("deleted"));
+    session.release();
+    assert!(!session.reacquire(Duration::ZERO).unwrap());
+    drop(session);
+    let mut session = open(&host);
+    assert_eq!(session.turn(&said).unwrap().new.len(), 3);
+    assert_eq!(session.not_stored(), None);
+    session.release();
+    assert!(session.reacquire(Duration::ZERO).unwrap());
+}
+
+#[test]
 fn a_preview_takes_nothing_in() {
     let home = TempDir::new().unwrap();
     let host = Host::open(&HostOptions::in_home(home.path())).unwrap();
@@ -111,7 +134,8 @@ fn what_is_kept_with_a_session_goes_with_it() {
     let kept = [("a", "1"), ("b", "3")].map(|(name, value)| (name.to_owned(), value.to_owned()));
     let again = Host::open(&HostOptions::in_home(home.path())).unwrap();
     assert_eq!(again.record().kept("s").unwrap(), kept);
-    host.record().forget("s").unwrap();
+    let hold = host.record().hold("s", Duration::ZERO).unwrap();
+    host.record().forget("s", &hold).unwrap();
     assert_eq!(again.record().kept("s").unwrap(), []);
     assert_eq!(again.record().kept("t").unwrap().len(), 1);
 }

@@ -615,6 +615,12 @@ impl History {
         }
     }
 
+    /// Whether there is a place to write the session to. False without a record, and after a failure
+    /// that cannot pass.
+    pub(super) fn has_place(&self) -> bool {
+        self.stored.is_some()
+    }
+
     /// Whether the session is stored in a file, and not only in memory.
     pub(super) fn is_stored(&self) -> bool {
         self.stored.as_ref().is_some_and(StoredSession::is_in_file)

@@ -21,7 +21,8 @@ pub(crate) struct SessionLock {
     /// used the session since. The inner option is `None` if the token could not be written.
     released: Option<Option<Token>>,
     hold: Option<Hold>,
-    /// Whether the session could not be read, for a reason that may pass.
+    /// Whether the session has to be read: it could not be, for a reason that may pass, or it has no
+    /// place in the record any more.
     is_unread: bool,
 }
 
@@ -61,8 +62,10 @@ impl SessionLock {
         Ok((lock, loaded))
     }
 
-    /// Releases the lock, so that others can open the session.
-    pub(crate) fn release(&mut self) {
+    /// Releases the lock, so that others can open the session. `has_place` says whether the session
+    /// can still be written. If it was taken over or deleted, it has to be read again.
+    pub(crate) fn release(&mut self, has_place: bool) {
+        self.is_unread |= self.record.is_some() && !has_place;
         if let Some(hold) = self.hold.take() {
             self.released = Some(hold.release());
         }
@@ -74,8 +77,8 @@ impl SessionLock {
     }
 
     /// Locks a released session again. If it is open elsewhere, this waits for at most `wait`.
-    /// Returns `false` if somebody else has used it in the meantime, or if it can be read for the
-    /// first time. A session that was not released returns `true`.
+    /// Returns `false` if somebody else has used it in the meantime, or if it has to be read and now
+    /// can be. A session that was not released returns `true`.
     ///
     /// # Errors
     /// The session is still open elsewhere after the wait, or its lock cannot be used.

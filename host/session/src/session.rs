@@ -282,7 +282,7 @@ impl Session {
         // Whoever opens the session next reads the record, so it must be complete before the lock
         // is released.
         self.current.save();
-        self.lock.release();
+        self.lock.release(self.current.history.has_place());
     }
 
     /// Like [`release`](Self::release), with `changes` of texts in `record`, the session's own. In a
@@ -297,14 +297,14 @@ impl Session {
     ) -> Result<(), RecordError> {
         self.current.save_with(&mut changes);
         let made = record.make_changes(changes);
-        self.lock.release();
+        self.lock.release(self.current.history.has_place());
         made
     }
 
     /// Locks a released session again. If it is open elsewhere, this waits for at most `wait`.
     /// Returns `false` if this value is out of date: drop it then, and open the session again.
-    /// Somebody else has used the session in the meantime, or its record could not be read when it
-    /// was opened, and now can. A session that was not released returns `true`.
+    /// Somebody else has used or deleted the session in the meantime, or its record could not be read
+    /// before, and now can. A session that was not released returns `true`.
     ///
     /// # Errors
     /// The session is still open elsewhere after the wait, or its lock cannot be used.

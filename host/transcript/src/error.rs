@@ -155,8 +155,8 @@ pub enum RecordError {
     /// process may have written the session since, so this one does not. The same error is returned
     /// if the session was deleted meanwhile.
     #[error(
-        "the session `{session}` was taken over by another process, so nothing more is stored from here; send the \
-         request again"
+        "the session `{session}` was taken over by another process or deleted, so nothing more is stored from here; \
+         send the request again"
     )]
     TakenOver {
         /// The id of the session.
@@ -248,12 +248,7 @@ impl RecordError {
     /// full. False if only a repair, another program or opening the session again helps.
     pub fn may_pass(&self) -> bool {
         match self {
-            Self::Sqlite { cause, .. } => {
-                let code = cause.sqlite_error().map(|error| error.extended_code);
-                // The foreign keys refuse the rows of a session that was deleted.
-                let is_deleted = code == Some(rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY);
-                !self.is_damage() && !is_deleted
-            }
+            Self::Sqlite { .. } => !self.is_damage(),
             Self::Directory { .. }
             | Self::InUse { .. }
             | Self::Open { .. }

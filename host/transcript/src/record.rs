@@ -324,11 +324,12 @@ impl Record {
     }
 
     /// Deletes a session and everything that is stored with it. Does nothing if there is no such
-    /// session.
+    /// session. `_hold` is the lock on the session: somebody who has it in memory would otherwise go
+    /// on with what is not stored any more.
     ///
     /// # Errors
     /// The file cannot be written, or it is damaged and only a store in memory stands in for it.
-    pub fn forget(&self, id: &str) -> Result<(), RecordError> {
+    pub fn forget(&self, id: &str, _hold: &Hold) -> Result<(), RecordError> {
         self.is_itself()?;
         self.store.forget(id)
     }

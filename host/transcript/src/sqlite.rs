@@ -283,6 +283,15 @@ impl SqliteStore {
     }
 }
 
+/// Whether the foreign keys refused rows, because their session was deleted.
+fn is_of_deleted(error: &RecordError) -> bool {
+    let RecordError::Sqlite { cause, .. } = error else {
+        return false;
+    };
+    let error = cause.sqlite_error();
+    error.is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY)
+}
+
 impl Store for SqliteStore {
     fn is_in_memory(&self) -> bool {
         self.path.as_os_str() == IN_MEMORY
@@ -348,9 +357,15 @@ impl Store for SqliteStore {
         commit: &Arc<Commit>,
         changes: &mut Vec<KeptChange<'_>>,
     ) -> Result<(), RecordError> {
-        self.write(|transaction| {
+        let written = self.write(|transaction| {
             write_commit(transaction, key.row, commit)?;
             self.make_changes(transaction, changes)
+        });
+        written.map_err(|error| match is_of_deleted(&error) {
+            true => RecordError::TakenOver {
+                session: key.session.clone(),
+            },
+            false => error,
         })?;
         changes.clear();
         self.check_exists()

@@ -405,7 +405,8 @@ fn artifacts_and_texts_of_embedders_are_stored_replaced_and_deleted() {
             "{name}"
         );
         drop(writer);
-        record.forget("s").unwrap();
+        let hold = record.hold("s", Duration::ZERO).unwrap();
+        record.forget("s", &hold).unwrap();
         assert!(record.sessions().unwrap().is_empty(), "{name}");
         assert!(record.kept("s").unwrap().is_empty(), "{name}");
         assert!(record.artifacts("s", "e", "").unwrap().is_empty(), "{name}");
@@ -516,7 +517,8 @@ fn the_sessions_of_another_tenant_are_not_seen() {
     let mut writer = Writer::open(&other, "s");
     writer.say(&["two"], true, Extra::default()).unwrap();
     drop(writer);
-    other.forget("s").unwrap();
+    let hold = other.hold("s", Duration::ZERO).unwrap();
+    other.forget("s", &hold).unwrap();
     assert_eq!(texts_of(&record, &TranscriptRange::page(None)), ["one"]);
 }
 
@@ -526,11 +528,18 @@ fn a_session_that_was_deleted_is_not_written() {
         let record = place.open();
         let mut writer = Writer::open(&record, "s");
         writer.say(&["one"], true, Extra::default()).unwrap();
-        record.forget("s").unwrap();
+        drop(writer.hold.take());
+        let hold = record.hold("s", Duration::ZERO).unwrap();
+        record.forget("s", &hold).unwrap();
+        drop(hold);
         // A session that is created now must not get what the writer still has to say.
         let mut other = Writer::open(&record, "other");
         other.say(&["theirs"], true, Extra::default()).unwrap();
-        writer.say(&["two"], true, Extra::default()).unwrap_err();
+        let refused = writer.say(&["two"], true, Extra::default()).unwrap_err();
+        assert!(
+            matches!(refused, RecordError::TakenOver { .. }),
+            "{refused}"
+        );
         for (id, messages) in [("s", 0), ("other", 1)] {
             let (_, saved) = StoredSession::open(&record, id).unwrap();
             assert_eq!(saved.log.len(), messages, "{} {id}", place.name());

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use contexture::engines::Engines;
 use contexture::session::{
@@ -285,7 +286,9 @@ impl Driver {
     pub(crate) fn lose_record(&mut self) -> Result<(), String> {
         self.shut_down()?;
         if database().is_some() {
-            let forgotten = open_record(&self.home).forget(SESSION);
+            let record = open_record(&self.home);
+            let held = record.hold(SESSION, Duration::from_secs(10));
+            let forgotten = held.and_then(|hold| record.forget(SESSION, &hold));
             return forgotten.map_err(|error| error.to_string());
         }
         for file in self.record_files() {
