@@ -4,7 +4,7 @@
 //! record alone, because an engine derives its data again.
 
 use contexture_engine_api::StoreCommand;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Of, TO_ITS_END, ask, ask_long, require_file, stoppable};
 use crate::error::CliError;
@@ -17,29 +17,34 @@ use contexture::session::{Record, open_record_to_read};
 /// Checks the record, and what the engine derives from it if it derives anything, and prints the
 /// report. Returns [`NEGATIVE`] if something is wrong.
 pub(super) fn verify(engines: &Engines, store: &Record, of: &Of) -> Result<u8, CliError> {
-    let damage = damage_of(engines.loaded())?;
-    for what in &damage {
+    let mut problems = damage_of(engines.loaded())?;
+    for what in &problems {
         terminal::warn(what);
     }
     let engine = choice::keeper(engines, of.engine.as_deref(), None)?;
-    let mut answer = match kept::list(engines, &engine)? {
+    let derived = match kept::list(engines, &engine)? {
         Some(_) => ask_long(
             &|command| ask(engines, &engine, command),
             "checking",
             StoreCommand::Verify,
         )?,
-        None => json!({"ok": true, "problems": []}),
+        None => json!({"ok": true}),
     };
-    let ok = damage.is_empty() && answer["ok"] == json!(true);
-    answer["ok"] = json!(ok);
-    if let Some(Value::Array(problems)) = answer.get_mut("problems") {
-        problems.extend(damage.into_iter().map(Value::from));
-    }
-    output::print_json(&answer)?;
+    let found = derived["problems"].as_array().into_iter().flatten();
+    problems.extend(found.map(|problem| problem.as_str().unwrap_or_default().to_owned()));
+    let ok = problems.is_empty() && derived["ok"] == json!(true);
+    let sessions = store.sessions().unwrap_or_default();
+    output::print_json(&json!({
+        "ok": ok,
+        "problems": problems,
+        "sessions": sessions.len(),
+        "messages": sessions.iter().map(|session| session.messages).sum::<u64>(),
+        "derived": derived,
+    }))?;
     if !ok {
         return Ok(NEGATIVE);
     }
-    if store.sessions().is_ok_and(|sessions| sessions.is_empty()) {
+    if sessions.is_empty() {
         terminal::note("no sessions are kept here, so there was nothing to check");
     }
     Ok(OK)
