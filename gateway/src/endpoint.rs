@@ -11,6 +11,7 @@
 //!
 //! Gemini's paths name the model and what to do with it: `/v1beta/models/NAME:generateContent`, and on
 //! Vertex AI `/v1/projects/…/models/NAME:generateContent`. They are passed on from their version on.
+//! Google serves OpenAI's API as well, below `/v1beta/openai`, and such a path is passed on whole.
 
 use http::HeaderMap;
 
@@ -174,10 +175,15 @@ impl Route {
     /// ones are passed on.
     pub(crate) fn of(path: &str, headers: &HeaderMap) -> Self {
         let normal = normalised(path);
-        let (endpoint, target) = conversation(&normal)
-            .or_else(|| gemini(&normal))
-            .unwrap_or_else(|| (Endpoint::Other, other(path, &normal, headers)));
+        let is_openai_of_google = is_openai_of_google(&normal);
+        let (endpoint, target) = match conversation(&normal) {
+            Some((endpoint, _)) if is_openai_of_google => (endpoint, Target::Whole(normal.clone())),
+            found => found
+                .or_else(|| gemini(&normal))
+                .unwrap_or_else(|| (Endpoint::Other, other(path, &normal, headers))),
+        };
         let provider = match endpoint {
+            _ if is_openai_of_google => Provider::Google,
             Endpoint::Conversation(api @ (Api::Messages | Api::Gemini))
             | Endpoint::Count(api @ (Api::Messages | Api::Gemini)) => api.provider(),
             _ if is_chatgpt(&normal, headers) => Provider::ChatGpt,
@@ -283,13 +289,18 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
+/// Whether a path is below the one at which Google serves OpenAI's API.
+fn is_openai_of_google(path: &str) -> bool {
+    path.starts_with("/v1beta/openai/")
+}
+
 /// Whether a request without a conversation is for Google. Its paths have versions that no other
-/// provider has. Google serves OpenAI's API as well, below a path of its own.
+/// provider has.
 fn is_google(path: &str, headers: &HeaderMap) -> bool {
     let own = [
         "/v1beta/", "/v1beta1/", "/v1alpha/", "/upload/v1beta/", "/download/v1beta/",
     ];
-    let is_path = own.iter().any(|start| path.starts_with(start)) && !path.contains("/openai/");
+    let is_path = own.iter().any(|start| path.starts_with(start));
     let methods = [":embedContent", ":batchEmbedContents"];
     is_path
         || path.contains("/publishers/google/")

@@ -794,7 +794,7 @@ async fn a_key_in_the_query_goes_to_google_or_nowhere() {
             "google",
         ),
         ("POST", "/v1/models/gemini-2.0-flash:countTokens", "google"),
-        ("POST", "/v1beta/openai/chat/completions", "openai"),
+        ("POST", "/v1beta/openai/chat/completions", "google"),
         ("POST", "/v1/chat/completions", "openai"),
         ("POST", "/v1/messages", "anthropic"),
         ("GET", "/v1/messages/batches", "anthropic"),

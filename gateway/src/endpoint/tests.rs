@@ -18,7 +18,7 @@ fn url(provider: Provider, base: &str, path: &str, header: Option<(&'static str,
 fn whatever_the_client_writes_the_upstream_is_asked_as_it_is_configured() {
     let openai = ["/chat/completions", "/responses"];
     let before = [
-        "", "/v1", "/api/v1", "/openai/v1", "/api/paas/v4", "/v1beta/openai", "//v1", "/v1/v1",
+        "", "/v1", "/api/v1", "/openai/v1", "/api/paas/v4", "//v1", "/v1/v1",
     ];
     // Each base URL with its expected result.
     let bases = [
@@ -173,13 +173,21 @@ fn the_gemini_api_is_asked_for_the_model_that_the_path_names() {
         let asked = url(Provider::Google, "http://u", path, header);
         assert_eq!(asked, format!("http://u{path}?q=1"));
     }
-    // Google serves OpenAI's API as well, and fine-tuned models of OpenAI have colons in their names.
-    for path in ["/v1beta/openai/models", "/v1/models/ft:gpt-4o:org:name:id"] {
-        assert_eq!(
-            Route::of(path, &HeaderMap::new()).provider,
-            Provider::OpenAi
-        );
+    // Google serves OpenAI's API as well.
+    for path in [
+        "/v1beta/openai/chat/completions",
+        "/v1beta/openai/embeddings",
+        "/v1beta/openai/models",
+    ] {
+        let asked = url(Provider::Google, "http://u", path, None);
+        assert_eq!(asked, format!("http://u{path}?q=1"));
     }
+    // Fine-tuned models of OpenAI have colons in their names.
+    let path = "/v1/models/ft:gpt-4o:org:name:id";
+    assert_eq!(
+        Route::of(path, &HeaderMap::new()).provider,
+        Provider::OpenAi
+    );
     for name in ["key", "%6bey", "k%65%79", "$key", "%24key", "KEY", "Key"] {
         let (query, key) = without_credential(&format!("a=1&{name}=x%2By&b=2"), "key");
         assert_eq!(
