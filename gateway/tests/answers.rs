@@ -217,7 +217,8 @@ async fn a_stream_may_end_anywhere() {
                         text.contains("\"type\":\"response.failed\""),
                         "{what}: {text}"
                     );
-                    assert!(text.ends_with("\n\n") && !broken, "{what}: {text}");
+                    assert!(text.ends_with("\n\n"), "{what}: {text}");
+                    assert_eq!(broken, !is_clean, "{what}: {text}");
                 } else {
                     assert_eq!(text, String::from_utf8_lossy(&direct.1), "{what}");
                     assert_eq!(broken, direct.2 && !is_finished, "{what}: {text}");

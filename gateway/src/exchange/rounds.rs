@@ -320,7 +320,7 @@ async fn relay(
         reader.write_error(error, &mut event);
         Some(Ok(Frame::data(Bytes::from(event))))
     };
-    let (message, last) = match broken {
+    let (message, last, ends) = match broken {
         Ok(()) | Err(RelayError::ClientGone) => return,
         Err(RelayError::ByProvider) => {
             let _ = sender.send(Ok(Frame::trailers(HeaderMap::new()))).await;
@@ -328,7 +328,7 @@ async fn relay(
         }
         Err(RelayError::Failed(message)) => {
             let last = failed(&mut reader, &api.stream_error(&message));
-            (message, last)
+            (message, last, true)
         }
         Err(RelayError::Refused(status, said)) => {
             let text = String::from_utf8_lossy(&said);
@@ -343,17 +343,17 @@ async fn relay(
             });
             let error = error.filter(|error: &Value| !error["error"].is_null());
             let error = error.unwrap_or_else(|| api.stream_error(&message));
-            (message, failed(&mut reader, &error))
+            (message, failed(&mut reader, &error), true)
         }
         Err(RelayError::Cut { is_clean, message }) => {
-            let last = match reader.always_has_final_event() {
-                true => failed(&mut reader, &api.stream_error(&message)),
-                // An untouched answer ends as the provider ended it. Any other answer is broken
-                // off, because it would look complete if it ended properly.
-                false if is_clean && reader.progress().is_untouched() => None,
-                false => Some(Err(StreamCut)),
-            };
-            (message, last)
+            let has_final_event = reader.always_has_final_event();
+            let last = has_final_event
+                .then(|| failed(&mut reader, &api.stream_error(&message)))
+                .flatten();
+            // An untouched answer ends as the provider ended it. One without an event that says how it
+            // ended would look complete if it ended properly.
+            let ends = is_clean && (has_final_event || reader.progress().is_untouched());
+            (message, last, ends)
         }
     };
     exchange.shared.metrics.add("cut_streams_total", "", 1.0);
@@ -367,12 +367,12 @@ async fn relay(
         error: message,
         ms: arrived.map_or(0.0, |at| at.elapsed().as_secs_f64() * 1e3),
     });
-    let is_cut = matches!(last, Some(Err(_)));
-    if let Some(last) = last {
-        let _ = sender.send(last).await;
-    }
-    if !is_cut {
-        let _ = sender.send(Ok(Frame::trailers(HeaderMap::new()))).await;
+    let end = match ends {
+        true => Ok(Frame::trailers(HeaderMap::new())),
+        false => Err(StreamCut),
+    };
+    for part in last.into_iter().chain([end]) {
+        let _ = sender.send(part).await;
     }
 }
 
