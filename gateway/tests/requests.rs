@@ -398,6 +398,12 @@ async fn every_answer_says_what_was_done_with_its_request() {
             "no messages",
         ),
         (
+            "/v1/responses",
+            br#"{"model": "gpt-4o", "prompt": {"id": "pmpt_1"}}"#.to_vec(),
+            "not-managed",
+            "no messages",
+        ),
+        (
             "/v1/chat/completions",
             b"{oh no".to_vec(),
             "failed-open",

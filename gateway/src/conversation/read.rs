@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use bytestring::ByteString;
-use contexture::formats;
+use contexture::formats::{self, FormatError};
 use contexture::providers::ModelClient;
 use contexture::session::{AgentWindow, RecordError};
 use serde_json::Value;
@@ -85,8 +85,19 @@ pub(crate) fn read(
     let format = api.format();
     let text = ByteString::try_from(body.clone())
         .map_err(|error| Failure::new("not_text", format!("the body is not UTF-8: {error}")))?;
-    let body =
-        SharedBody::split(text, Some(format)).map_err(|error| Failure::new("format", error))?;
+    let no_messages = || UnmanagedReason::new(Status::NotManaged, "no messages", "");
+    let body = match SharedBody::split(text, Some(format)) {
+        // Responses takes a template in place of an input.
+        Err(FormatError::NotThis { .. }) => {
+            return Ok(RequestKind::PassThrough(PassThrough {
+                why: no_messages(),
+                session: None,
+                summary_target: None,
+                as_turn: None,
+            }));
+        }
+        split => split.map_err(|error| Failure::new("format", error))?,
+    };
     let wire = body.wire();
     // OpenAI's compact endpoint shares its format with Responses, so only the path tells them
     // apart.
@@ -105,7 +116,7 @@ pub(crate) fn read(
     } else if let Some(manages) = session_key::provider_manages(&wire) {
         Some(UnmanagedReason::new(Status::NotManaged, manages, ""))
     } else if wire.messages.is_empty() {
-        Some(UnmanagedReason::new(Status::NotManaged, "no messages", ""))
+        Some(no_messages())
     } else {
         None
     };
