@@ -12,7 +12,7 @@
 use std::error::Error;
 use std::fmt;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use contexture_engine_api::EngineError;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
@@ -213,6 +213,30 @@ impl CliError {
         Self::Usage {
             what: what.into(),
             way_out: way_out.into(),
+        }
+    }
+
+    /// Makes the error for a file or folder that cannot be read.
+    pub(crate) fn read(path: &Path) -> impl Fn(std::io::Error) -> Self + Copy {
+        move |source| Self::Read {
+            input: path.display().to_string(),
+            source,
+        }
+    }
+
+    /// Makes the error for a file or folder that cannot be written.
+    pub(crate) fn write(path: &Path) -> impl Fn(std::io::Error) -> Self + Copy {
+        move |source| Self::Write {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// The error for a plugin whose library or program cannot be used.
+    pub(crate) fn unusable(library: &Path, problem: &dyn fmt::Display) -> Self {
+        Self::Unusable {
+            library: library.to_owned(),
+            because: Lines(problem.to_string()),
         }
     }
 

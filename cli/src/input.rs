@@ -8,7 +8,7 @@
 //! cannot be read is accepted unless the user passes `--strict`, since the end of a log is often
 //! cut off.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use crate::error::CliError;
@@ -69,6 +69,15 @@ pub(crate) fn read(path: &Path, format: Option<Format>, strict: bool) -> Result<
         name,
         conversations,
     })
+}
+
+/// Returns the text of a file, and `None` if it does not exist.
+pub(crate) fn text_of(path: &Path) -> Result<Option<String>, CliError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(CliError::read(path)(error)),
+    }
 }
 
 /// Keeps only the conversation with the number `wanted`, counted from 1. Fails if there is no such
