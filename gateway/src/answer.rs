@@ -202,7 +202,7 @@ impl Rounds {
         let (own, slot) = (Arc::clone(shared), slot.clone());
         let ending = async move {
             // The request is stored while the model answers, and comes first.
-            self.request.until_noted().await;
+            self.request.found.until_noted().await;
             let cell = Arc::clone(&slot.cell);
             let cell = match &visible {
                 Some(_) => Some(cell.lock_owned().await),
@@ -402,7 +402,7 @@ impl Rounds {
             let stored = guard
                 .hidden
                 .store(shared.host.record(), &self.result.session, one);
-            stored.map_err(|error| Failure::new("record", error))?;
+            stored?;
         }
         Ok(())
     }
@@ -464,5 +464,5 @@ pub(crate) fn run_turn_in<T>(
     }
     log_record_error(written);
     drop(cell);
-    request.noted();
+    request.found.noted();
 }

@@ -9,8 +9,7 @@
 //! A large part of the module is about streams that break off. The client has to see an error then,
 //! never a shortened answer that looks complete.
 //!
-//! The calls themselves are executed by [`Rounds`], and the next request is sent by
-//! [`send_fitting`].
+//! The calls themselves are executed by [`Rounds`], and the next request is sent by [`call_model`].
 
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
@@ -30,10 +29,9 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio::time::{timeout, timeout_at};
-use tracing::Instrument;
 
 use super::Exchange;
-use super::first::{ProviderAnswer, StreamStart, immediate_error, send_fitting};
+use super::first::{ProviderAnswer, StreamStart, call_model, immediate_error};
 use super::replies::{MAX_ERROR_BYTES, error_response, full_response, read_all, unreachable};
 use crate::account::now_ms;
 use crate::answer::Rounds;
@@ -43,9 +41,10 @@ use crate::failures::FailedRequest;
 use crate::headers;
 use crate::limits::ActiveRequest;
 use crate::sessions::SessionSlot;
-use crate::stream::AnswerReader;
 use crate::stream::sse::Events;
 use crate::stream::surrogates;
+use crate::stream::{AnswerReader, Round};
+use crate::upstream::Unreachable;
 
 /// Relays an answer that has begun, round by round, until the model waits for the client or is
 /// done. Totals of hidden rounds follow in headers, or in trailers if the answer is a stream.
@@ -211,30 +210,45 @@ async fn relay_json(
             set_totals(answer.headers_mut(), hidden, &usage);
             return answer;
         }
-        let next = rounds
-            .next_round(&exchange.shared, &exchange.settings, &slot, round)
-            .await;
-        rounds = match next {
-            Ok(again) => again,
-            Err(failure) => {
-                let detail = failure.detail;
-                return failed(&format!("the gateway cannot continue the answer: {detail}"));
-            }
+        let answer;
+        (rounds, answer) = match next_answer(&exchange, &slot, rounds, round).await {
+            Ok(next) => next,
+            Err(NextError::Failed(message)) => return failed(&message),
+            Err(NextError::Unreachable(error)) => return unreachable(api, &error),
         };
-        let (request, result) = rounds.to_send();
-        let call = exchange.model_call(&request);
-        let sending = send_fitting(&exchange, &slot, &request, result);
-        let sent = match sending.instrument(call.span.clone()).await {
-            Ok(sent) => sent,
-            Err(error) => return unreachable(api, &error),
-        };
-        sent.answer.note_refusal(&call);
-        rounds.sent(sent.result, call);
-        (start, response) = match sent.answer {
+        (start, response) = match answer {
             ProviderAnswer::Started(start, response) => (start, response),
             ProviderAnswer::Refused(refused) => return refused.into_response(),
         };
     }
+}
+
+/// Why there is no next round.
+#[derive(Debug, thiserror::Error)]
+enum NextError {
+    #[error("{0}")]
+    Failed(String),
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+}
+
+/// Executes the engine's calls of a round and sends the next request.
+async fn next_answer(
+    exchange: &Exchange,
+    slot: &SessionSlot,
+    rounds: Rounds,
+    round: Round,
+) -> Result<(Rounds, ProviderAnswer), NextError> {
+    let (shared, settings) = (&exchange.shared, &exchange.settings);
+    let next = rounds.next_round(shared, settings, slot, round).await;
+    let mut rounds = next.map_err(|failure| {
+        let detail = failure.detail;
+        NextError::Failed(format!("the gateway cannot continue the answer: {detail}"))
+    })?;
+    let (request, result) = rounds.to_send();
+    let (result, answer, call) = call_model(exchange, slot, &request, result).await?;
+    rounds.sent(result, call);
+    Ok((rounds, answer))
 }
 
 /// Reads an answer to its end. The error says why it broke off, or that it has more than `most` bytes.
@@ -346,7 +360,8 @@ async fn relay(
             (message, failed(&mut reader, &error))
         }
         Err(RelayError::Cut { is_clean, message }) => {
-            let last = match reader.always_has_final_event() {
+            let last = match api == Api::Responses {
+                // The client waits for its final event.
                 true => failed(&mut reader, &api.stream_error(&message)),
                 // An untouched answer ends as the provider ended it. Any other answer is broken
                 // off, because it would look complete if it ended properly.
@@ -428,26 +443,13 @@ async fn relay_rounds(
             // A connection can only be reused if its response was read to the end.
             tokio::spawn(timeout(REST_TIMEOUT, read_all(response, MAX_ERROR_BYTES)));
         }
-        rounds = (rounds
-            .next_round(&exchange.shared, &exchange.settings, slot, round)
-            .await)
-            .map_err(|failure| {
-                RelayError::Failed(format!(
-                    "the gateway cannot continue the answer: {}",
-                    failure.detail
-                ))
-            })?;
-        let (request, result) = rounds.to_send();
-        let call = exchange.model_call(&request);
-        let sending = send_fitting(exchange, slot, &request, result);
-        let sent = tokio::select! {
-            sent = sending.instrument(call.span.clone()) => sent,
+        let next = tokio::select! {
+            next = next_answer(exchange, slot, rounds, round) => next,
             () = sender.closed() => return Err(RelayError::ClientGone),
         };
-        let sent = sent.map_err(|error| RelayError::Failed(error.to_string()))?;
-        sent.answer.note_refusal(&call);
-        rounds.sent(sent.result, call);
-        let (status, error) = match sent.answer {
+        let answer;
+        (rounds, answer) = next.map_err(|error| RelayError::Failed(error.to_string()))?;
+        let (status, error) = match answer {
             ProviderAnswer::Started(read, next) if read.is_stream => {
                 (start, response) = (read, next);
                 continue;
