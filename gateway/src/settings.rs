@@ -281,8 +281,7 @@ pub(crate) struct Settings {
     /// machine can then use it.
     pub(crate) open_key: bool,
     /// The configuration, which says what the windows of models are.
-    config: Config,
-    pub(crate) max_output_tokens: Option<u64>,
+    pub(crate) config: Config,
     /// Sends requests to the providers, with the timeouts of `upstream`. A reload creates a new
     /// one, and requests under way keep the old one.
     client: Client,
@@ -431,7 +430,6 @@ impl Settings {
             tokens: Tokens::new(token, tenants),
             open_key: gateway.open_key,
             config: config.clone(),
-            max_output_tokens: config.model.max_output_tokens,
             chatgpt: upstream(Provider::ChatGpt, &own.chatgpt, None)?,
             claude_by_chat: claude_by_chat(&openai, config.model.provider.as_deref()),
             openai,
@@ -474,11 +472,6 @@ impl Settings {
         });
         let own = own.map(|(key, is_set)| (key.to_owned(), is_set));
         own.into_iter().chain(upstreams).collect()
-    }
-
-    /// The context window of a model in tokens, if the configuration says what it is.
-    pub(crate) fn context_length_of(&self, model: &str) -> Option<u64> {
-        self.config.context_length_of(model)
     }
 
     /// The gateway's key for a caller's request to a provider. If there is one, it replaces the
