@@ -152,7 +152,7 @@ impl Rounds {
     /// Whether the limit of hidden rounds is reached. The model was told that the last one was the
     /// last, so another call is not answered.
     pub(crate) fn is_exhausted(&self, settings: &Settings) -> bool {
-        self.hidden >= settings.max_rounds
+        self.hidden >= settings.config.gateway.max_rounds
     }
 
     /// Executes the engine's calls of a round on a worker thread, and prepares the request for the
@@ -167,7 +167,7 @@ impl Rounds {
         slot: &SessionSlot,
         round: Round,
     ) -> Result<Self, Failure> {
-        let (own, most) = (Arc::clone(shared), settings.max_rounds);
+        let (own, most) = (Arc::clone(shared), settings.config.gateway.max_rounds);
         self.end_call(shared, &round);
         let work = slot.with_cell(&shared.work, move |cell| {
             self.next(&own, cell, round, most)?;

@@ -207,9 +207,8 @@ async fn read_and_run(
 /// The slot of the request's session. Creates it if the session is not in memory.
 fn slot(shared: &Shared, settings: &Settings, request: &TurnRequest) -> SessionSlot {
     let id = &request.spec.id;
-    shared
-        .sessions
-        .slot(id, settings.open_sessions, &shared.metrics)
+    let most = settings.config.gateway.open_sessions as usize;
+    shared.sessions.slot(id, most, &shared.metrics)
 }
 
 /// Runs a turn after waiting for the session's other requests.

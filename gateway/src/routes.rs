@@ -315,7 +315,8 @@ async fn pass_on(
         true => limits::PAGE,
         false => route.endpoint.name(),
     };
-    let (most, most_of_tenant) = (settings.max_requests, settings.tenant_requests);
+    let most = settings.config.gateway.max_requests.into();
+    let most_of_tenant = settings.tenant_requests;
     let active = ActiveRequest::acquire(&shared.metrics, endpoint, most, tenant, most_of_tenant)?;
     let (mut parts, body) = request.into_parts();
     let mut body = receive(&settings, body).await?;
