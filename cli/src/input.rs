@@ -11,6 +11,8 @@
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
 use crate::error::CliError;
 use crate::human::counted;
 use contexture::formats::{self, Conversation, Format};
@@ -37,6 +39,11 @@ impl Input {
             )),
         }
     }
+}
+
+/// Reads the name of a format from the command line.
+pub(crate) fn format_parser() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(Format::ALL.map(Format::name)).try_map(|name| name.parse::<Format>())
 }
 
 /// Reads a document from a file, or from stdin if the path is `-`. The format is detected unless it

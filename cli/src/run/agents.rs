@@ -590,14 +590,11 @@ impl Agent {
             }
         }
         // If Codex has a login, it prefers that and sends it to another address.
-        if self.name == "codex" && pass.openai && !self.codex_has_login() {
+        let env = |name: &str| std::env::var(name).ok();
+        let is_codex = self.name == "codex" && pass.openai;
+        if is_codex && read_of_codex(&env, "auth.json").is_empty() {
             told.env("CODEX_API_KEY", token);
         }
-    }
-
-    fn codex_has_login(&self) -> bool {
-        let env = |name: &str| std::env::var(name).ok();
-        codex_folder(&env).is_some_and(|folder| folder.join("auth.json").exists())
     }
 
     /// Returns a note for the user if the agent cannot send the required token, so that its
