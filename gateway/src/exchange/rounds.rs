@@ -12,19 +12,19 @@
 //! The calls themselves are executed by [`Rounds`], and the next request is sent by [`call_model`].
 
 use std::panic::AssertUnwindSafe;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use contexture::Usage;
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, stream};
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TRAILER};
 use http_body::Frame;
+use http_body_util::StreamBody;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
@@ -71,12 +71,7 @@ pub(super) async fn relay_answer(
         relay(exchange, slot, rounds, reader, (start, response), sender).await;
     };
     shared.work.start(relaying);
-    let mut answer = Response::new(Body::new(RelayBody {
-        frames: receiver,
-        has_end: false,
-        is_flushed: false,
-        broken: None,
-    }));
+    let mut answer = Response::new(Body::new(relayed(receiver)));
     *answer.status_mut() = status;
     let own = answer.headers_mut();
     *own = headers::downstream(&passed, true);
@@ -104,45 +99,31 @@ struct StreamCut;
 /// Sends frames to the client. Bounded, so that a slow client slows the provider down and the
 /// gateway does not buffer the answer.
 type FrameSender = mpsc::Sender<Result<Frame<Bytes>, StreamCut>>;
+type FrameReceiver = mpsc::Receiver<Result<Frame<Bytes>, StreamCut>>;
 
 /// The body of a streamed answer. If the provider broke off, it ends with an error, but only after
 /// all bytes before it have been written. It ends properly only after trailers, which may be empty,
 /// so that nothing that stops the relay looks like an end.
-struct RelayBody {
-    frames: mpsc::Receiver<Result<Frame<Bytes>, StreamCut>>,
-    has_end: bool,
-    /// Whether the server had a chance to write everything before the error.
-    is_flushed: bool,
-    broken: Option<StreamCut>,
-}
-
-impl http_body::Body for RelayBody {
-    type Data = Bytes;
-    type Error = StreamCut;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, StreamCut>>> {
-        if self.broken.is_none() {
-            match self.frames.poll_recv(context) {
-                Poll::Ready(Some(Err(broken))) => self.broken = Some(broken),
-                Poll::Ready(None) if !self.has_end => self.broken = Some(StreamCut),
-                Poll::Ready(Some(Ok(frame))) => {
-                    self.has_end |= frame.is_trailers();
-                    return Poll::Ready(Some(Ok(frame)));
-                }
-                other => return other,
+fn relayed(
+    frames: FrameReceiver,
+) -> impl http_body::Body<Data = Bytes, Error = StreamCut> + Send + 'static {
+    let next = |(mut frames, has_end): (FrameReceiver, bool)| async move {
+        match frames.recv().await {
+            Some(Ok(frame)) => {
+                let has_end = has_end || frame.is_trailers();
+                Some((Ok(frame), (frames, has_end)))
+            }
+            None if has_end => None,
+            _ => {
+                // The server drops unwritten data when it receives the error. It writes while the
+                // body is pending, so the body is pending once.
+                yield_now().await;
+                frames.close();
+                Some((Err(StreamCut), (frames, true)))
             }
         }
-        if !std::mem::replace(&mut self.is_flushed, true) {
-            // The server drops unwritten data when it receives the error. It writes while the body
-            // is pending, so the body is pending once.
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        Poll::Ready(self.broken.map(Err))
-    }
+    };
+    StreamBody::new(stream::unfold((frames, false), next))
 }
 
 /// Sets the number of hidden rounds and the tokens of all rounds, as headers or trailers.
@@ -651,13 +632,7 @@ mod tests {
                 sender.send(Ok(end)).await.unwrap();
             }
             drop(sender);
-            let body = RelayBody {
-                frames,
-                has_end: false,
-                is_flushed: false,
-                broken: None,
-            };
-            assert_eq!(body.collect().await.is_ok(), has_end);
+            assert_eq!(relayed(frames).collect().await.is_ok(), has_end);
         }
     }
 }
