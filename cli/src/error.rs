@@ -19,18 +19,17 @@ use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
 
 use crate::interrupt::INTERRUPTED;
 use crate::terminal;
-use contexture::HostError;
 use contexture::catalog::Untrusted;
 use contexture::config::{ConfigError, DocumentError};
 use contexture::engines::CallError;
 use contexture::engines::{NameTaken, OpenError};
 use contexture::formats::FormatError;
 use contexture::history::HistoryError;
-use contexture::mask_secrets;
 use contexture::prompt_cache::MarkError;
 use contexture::providers::ProviderError;
 use contexture::replay::TempHomeError;
 use contexture::session::{RecordError, SessionError};
+use contexture::{HostError, mask_secrets, nearest};
 use contexture_gateway::GatewayError;
 
 /// The exit code for wrong usage, input or configuration, which the user can correct.
@@ -402,16 +401,9 @@ impl Masked {
     }
 }
 
-/// Returns "did you mean …?" with a space behind it, or an empty text. The word must be as close to
-/// one of `names` as clap requires for its own suggestions: about one mistake in three letters.
+/// Returns "did you mean …?" with a space behind it, or an empty text if no name is near.
 pub(crate) fn did_you_mean<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> String {
-    names
-        .into_iter()
-        .map(|name| (strsim::osa_distance(word, name), name))
-        // A suggestion that is further away would confuse more than help.
-        .filter(|(slips, _)| *slips <= (word.chars().count() / 3).max(1))
-        .min_by_key(|(slips, _)| *slips)
-        .map_or_else(String::new, |(_, name)| format!("did you mean `{name}`? "))
+    nearest(word, names).map_or_else(String::new, |name| format!("did you mean `{name}`? "))
 }
 
 /// Returns whether something cannot be written because of its path: the folder is missing,
