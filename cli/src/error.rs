@@ -65,13 +65,6 @@ pub(crate) enum CliError {
     #[error("{input} holds no conversation")]
     #[diagnostic(help("its list of conversations is empty; check whether a filter removed them"))]
     NoConversation { input: String },
-    #[error("there is no conversation {wanted}: {input} holds {count}")]
-    #[diagnostic(help("--select takes a number from 1 to {count}"))]
-    Select {
-        input: String,
-        wanted: usize,
-        count: usize,
-    },
     #[error("the configuration cannot be used")]
     Config {
         #[source]
@@ -101,14 +94,6 @@ pub(crate) enum CliError {
     Sessions(#[source] RecordError),
     #[error("the history cannot be used")]
     History(#[source] HistoryError),
-    #[error("there is no history in {}", home.display())]
-    #[diagnostic(help(
-        "`contexture import --all` reads the logs of the agents on this machine into it"
-    ))]
-    NoHistory { home: PathBuf },
-    #[error("the history has no message `{id}`")]
-    #[diagnostic(help("`contexture search` shows the ids of messages, such as m12"))]
-    NoMessage { id: String },
     #[error("there is no session `{session}`")]
     #[diagnostic(help(
         "`contexture sessions list` lists the stored sessions; `contexture import FILE --session {session}` \

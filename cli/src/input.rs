@@ -93,11 +93,13 @@ pub(crate) fn select(input: &mut Input, wanted: Option<usize>) -> Result<(), Cli
     let Some(wanted) = wanted else { return Ok(()) };
     let count = input.conversations.len();
     if !(1..=count).contains(&wanted) {
-        return Err(CliError::Select {
-            input: input.name.clone(),
-            wanted,
-            count,
-        });
+        return Err(CliError::usage(
+            format!(
+                "there is no conversation {wanted}: {} holds {count}",
+                input.name
+            ),
+            format!("--select takes a number from 1 to {count}"),
+        ));
     }
     input.conversations = vec![input.conversations.swap_remove(wanted - 1)];
     Ok(())

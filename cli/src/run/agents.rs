@@ -154,10 +154,8 @@ struct Given {
 #[derive(Debug)]
 pub(super) struct Addresses {
     given: Vec<Given>,
-    /// The address in Contexture's configuration.
-    openai: Option<String>,
-    anthropic: Option<String>,
-    google: Option<String>,
+    /// The addresses in Contexture's configuration.
+    config: Upstream,
     codex: Codex,
 }
 
@@ -302,19 +300,18 @@ impl Addresses {
         }
         Ok(Self {
             given,
-            openai: config.openai.base_url.clone(),
-            anthropic: config.anthropic.base_url.clone(),
-            google: config.google.base_url.clone(),
+            config: config.clone(),
             codex: agent.codex(env),
         })
     }
 
     fn named(&self, api: Api) -> Option<&str> {
-        match api {
-            Api::OpenAi => self.openai.as_deref(),
-            Api::Anthropic => self.anthropic.as_deref(),
-            Api::Google => self.google.as_deref(),
-        }
+        let provider = match api {
+            Api::OpenAi => &self.config.openai,
+            Api::Anthropic => &self.config.anthropic,
+            Api::Google => &self.config.google,
+        };
+        provider.base_url.as_deref()
     }
 
     /// Returns the address that is the upstream of an API if the configuration names none.
