@@ -13,6 +13,7 @@ use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use contexture::contract::own_words;
 use contexture::history::{Places, logs_of};
 use inquire::{InquireError, Select};
 use serde_json::Value;
@@ -201,19 +202,11 @@ fn words_of(line: &Value) -> Option<String> {
         return None;
     }
     let content = message.get("content")?;
-    let text = match content.as_array() {
-        Some(parts) => parts
-            .iter()
-            .find_map(|part| part.get("text")?.as_str().filter(|text| is_said(text)))?,
-        None => content.as_str().filter(|text| is_said(text))?,
-    };
-    Some(one_line(text, SHOWN_WORDS))
-}
-
-// Texts that agents write in the user's name are in angle brackets.
-fn is_said(text: &str) -> bool {
-    let text = text.trim_start();
-    !text.is_empty() && !text.starts_with('<')
+    let parts = content.as_array().into_iter().flatten();
+    let parts = parts.filter_map(|part| part.get("text")?.as_str());
+    let mut said = content.as_str().into_iter().chain(parts).map(own_words);
+    let text = said.find(|text| !text.trim().is_empty())?;
+    Some(one_line(&text, SHOWN_WORDS))
 }
 
 #[cfg(test)]

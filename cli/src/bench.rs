@@ -17,6 +17,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
 use crate::error::CliError;
@@ -77,11 +78,11 @@ pub(crate) struct SessionsArgs {
     /// The value of compression.timing; may be given several times [default: each of them]
     #[arg(
         long = "timing",
-        value_enum,
+        value_parser = timing_parser(),
         value_name = "TIMING",
         help_heading = "What to do"
     )]
-    timings: Vec<TimingChoice>,
+    timings: Vec<Timing>,
     /// The model's whole window, in tokens: 128000, 64k, 1M
     #[arg(long, value_name = "N", value_parser = window::length, help_heading = "What to do")]
     context_length: Option<u64>,
@@ -103,22 +104,10 @@ pub(crate) struct SessionsArgs {
     csv: bool,
 }
 
-/// A value of `compression.timing` on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum TimingChoice {
-    Safe,
-    Threshold,
-    Economy,
-}
-
-impl TimingChoice {
-    fn timing(self) -> Timing {
-        match self {
-            Self::Safe => Timing::Safe,
-            Self::Threshold => Timing::Threshold,
-            Self::Economy => Timing::Economy,
-        }
-    }
+fn timing_parser() -> impl TypedValueParser<Value = Timing> {
+    let find = |name: String| Timing::ALL.into_iter().find(|timing| timing.name() == name);
+    PossibleValuesParser::new(Timing::ALL.map(Timing::name))
+        .try_map(move |name| find(name).ok_or("not a timing"))
 }
 
 /// A way to play the sessions.
@@ -266,7 +255,7 @@ impl<'a> Bench<'a> {
         };
         let timings = match args.timings.is_empty() {
             true => Timing::ALL.to_vec(),
-            false => args.timings.iter().map(|one| one.timing()).collect(),
+            false => args.timings.clone(),
         };
         for engine in names {
             if bench.variants.iter().any(|known| known.engine == engine) {

@@ -16,9 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use clap::builder::{
-    NonEmptyStringValueParser, PathBufValueParser, PossibleValuesParser, TypedValueParser,
-};
+use clap::builder::{NonEmptyStringValueParser, PathBufValueParser, TypedValueParser};
 
 use crate::choice::EngineChoice;
 use crate::dry_run::DryRun;
@@ -75,7 +73,7 @@ pub(crate) struct CompressArgs {
     #[arg(long, help_heading = "What to do")]
     force: bool,
     /// The format of the input [default: detected]
-    #[arg(long, value_parser = format_parser(), help_heading = "Input and output")]
+    #[arg(long, value_parser = input::format_parser(), help_heading = "Input and output")]
     format: Option<Format>,
     /// Refuse a log with a line that cannot be read, instead of leaving it out
     #[arg(long, help_heading = "Input and output")]
@@ -83,7 +81,7 @@ pub(crate) struct CompressArgs {
     /// The format of the output: openai, anthropic, responses, gemini, claude-code, or the input's own.
     /// What the provider would refuse is fixed or left out, and the command says so [default: the
     /// input's own; for a session log openai, or responses if OpenAI compacted it]
-    #[arg(long, value_name = "FORMAT", value_parser = format_parser(), hide_possible_values = true, help_heading = "Input and output")]
+    #[arg(long, value_name = "FORMAT", value_parser = input::format_parser(), hide_possible_values = true, help_heading = "Input and output")]
     to: Option<Format>,
     /// Of a file with several conversations, take the N-th (from 1)
     #[arg(long, value_name = "N", help_heading = "Input and output")]
@@ -108,10 +106,6 @@ pub(crate) struct CompressArgs {
     /// Exit with 1 if nothing changed
     #[arg(long, help_heading = "Input and output")]
     check: bool,
-}
-
-fn format_parser() -> impl TypedValueParser<Value = Format> {
-    PossibleValuesParser::new(Format::ALL.map(Format::name)).try_map(|name| name.parse::<Format>())
 }
 
 /// Printed instead of the conversation if stdout is a terminal. A whole conversation would push the
@@ -163,7 +157,7 @@ pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
         Some(dry_run) => (dry_run.engines(), dry_run.store()),
         None => (&engines, store),
     };
-    let job = Job {
+    let mut job = Job {
         args,
         choice,
         engine,
@@ -178,11 +172,12 @@ pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
         said: HashSet::new(),
         session: None,
     };
-    let several = read.conversations.len() > 1;
-    let compacted = job.compact_all(read.conversations);
+    let several = job.count > 1;
+    let documents = job.compact_all(read.conversations);
+    drop(job.progress);
     // The report is written even if the command fails afterwards, because it says what went wrong.
-    write_report(args, &compacted.reports, several)?;
-    let documents = compacted.documents?;
+    write_report(args, &job.reports, several)?;
+    let documents = documents?;
     if !args.dry_run {
         let text = match several {
             true => list(&documents),
@@ -191,10 +186,10 @@ pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
         write_conversation(args, &path, target.format, &text)?;
     }
     // The result is written before the engine ends, because an engine may hang at its end.
-    if let Some(Err(error)) = compacted.session.map(Session::end) {
+    if let Some(Err(error)) = job.session.map(Session::end) {
         terminal::warn(&error.to_string());
     }
-    Ok(exit_code(args, &compacted.reports))
+    Ok(exit_code(args, &job.reports))
 }
 
 /// Opens the record in which the session is kept. None if the command keeps no session.
@@ -393,20 +388,10 @@ struct Job<'a> {
     session: Option<Session>,
 }
 
-/// The result of a run over all conversations of a document. If one of them fails, the reports on
-/// those before it are kept.
-struct Compacted {
-    /// The resulting documents, or the error that ended the command.
-    documents: Result<Vec<String>, CliError>,
-    reports: Vec<CompactionReport>,
-    /// The last session, which is still open.
-    session: Option<Session>,
-}
-
 impl Job<'_> {
     /// Compacts all conversations, up to the first that fails, and prints the sum of the reports if
-    /// there are several.
-    fn compact_all(mut self, conversations: Vec<Conversation>) -> Compacted {
+    /// there are several. Returns the resulting documents.
+    fn compact_all(&mut self, conversations: Vec<Conversation>) -> Result<Vec<String>, CliError> {
         let documents = conversations
             .into_iter()
             .map(|conversation| self.compact(conversation))
@@ -422,11 +407,7 @@ impl Job<'_> {
                 .iter_mut()
                 .for_each(|report| report.states.clear());
         }
-        Compacted {
-            documents,
-            reports: self.reports,
-            session: self.session,
-        }
+        documents
     }
 
     /// Compacts a conversation and returns the document that results, which is empty in a dry run.

@@ -13,7 +13,7 @@ use clap::Subcommand;
 
 use crate::edit::{Edit, FileFormat, apply};
 use crate::error::{CliError, Lines, did_you_mean};
-use crate::{Global, OK, output, start, terminal};
+use crate::{Global, OK, input, output, start, terminal};
 use contexture::catalog::Catalog;
 use contexture::config::{ConfigError, Loaded, Schema, editor_schema};
 use contexture::engines::OpenError;
@@ -60,14 +60,7 @@ pub(crate) fn path_to_write(loaded: &Loaded) -> PathBuf {
 /// The file cannot be read or written, or it is written in a way that allows no such change. The
 /// user is then told which value to write.
 pub(crate) fn set(path: &Path, keys: &[&str], value: &str) -> Result<(), CliError> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(source) => {
-            let input = path.display().to_string();
-            return Err(CliError::Read { input, source });
-        }
-    };
+    let text = input::text_of(path)?.unwrap_or_default();
     let edits = [Edit::set(keys, value)];
     let changed = apply(FileFormat::Yaml, Some(&text), &edits).map_err(|_| {
         let (key, path) = (keys.join("."), path.display());
@@ -79,11 +72,7 @@ pub(crate) fn set(path: &Path, keys: &[&str], value: &str) -> Result<(), CliErro
     })?;
     // Without a config file, the home directory may not exist either.
     if let Some(folder) = path.parent().filter(|_| text.is_empty()) {
-        let failed = |source| CliError::Write {
-            path: path.to_owned(),
-            source,
-        };
-        make_private_folder(folder).map_err(failed)?;
+        make_private_folder(folder).map_err(CliError::write(path))?;
     }
     output::write_file(path, &changed.text)
 }

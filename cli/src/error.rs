@@ -12,25 +12,24 @@
 use std::error::Error;
 use std::fmt;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use contexture_engine_api::EngineError;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
 
 use crate::interrupt::INTERRUPTED;
 use crate::terminal;
-use contexture::HostError;
 use contexture::catalog::Untrusted;
 use contexture::config::{ConfigError, DocumentError};
 use contexture::engines::CallError;
 use contexture::engines::{NameTaken, OpenError};
 use contexture::formats::FormatError;
 use contexture::history::HistoryError;
-use contexture::mask_secrets;
 use contexture::prompt_cache::MarkError;
 use contexture::providers::ProviderError;
 use contexture::replay::TempHomeError;
 use contexture::session::{RecordError, SessionError};
+use contexture::{HostError, mask_secrets, nearest};
 use contexture_gateway::GatewayError;
 
 /// The exit code for wrong usage, input or configuration, which the user can correct.
@@ -66,13 +65,6 @@ pub(crate) enum CliError {
     #[error("{input} holds no conversation")]
     #[diagnostic(help("its list of conversations is empty; check whether a filter removed them"))]
     NoConversation { input: String },
-    #[error("there is no conversation {wanted}: {input} holds {count}")]
-    #[diagnostic(help("--select takes a number from 1 to {count}"))]
-    Select {
-        input: String,
-        wanted: usize,
-        count: usize,
-    },
     #[error("the configuration cannot be used")]
     Config {
         #[source]
@@ -102,14 +94,6 @@ pub(crate) enum CliError {
     Sessions(#[source] RecordError),
     #[error("the history cannot be used")]
     History(#[source] HistoryError),
-    #[error("there is no history in {}", home.display())]
-    #[diagnostic(help(
-        "`contexture import --all` reads the logs of the agents on this machine into it"
-    ))]
-    NoHistory { home: PathBuf },
-    #[error("the history has no message `{id}`")]
-    #[diagnostic(help("`contexture search` shows the ids of messages, such as m12"))]
-    NoMessage { id: String },
     #[error("there is no session `{session}`")]
     #[diagnostic(help(
         "`contexture sessions list` lists the stored sessions; `contexture import FILE --session {session}` \
@@ -213,6 +197,30 @@ impl CliError {
         Self::Usage {
             what: what.into(),
             way_out: way_out.into(),
+        }
+    }
+
+    /// Makes the error for a file or folder that cannot be read.
+    pub(crate) fn read(path: &Path) -> impl Fn(std::io::Error) -> Self + Copy {
+        move |source| Self::Read {
+            input: path.display().to_string(),
+            source,
+        }
+    }
+
+    /// Makes the error for a file or folder that cannot be written.
+    pub(crate) fn write(path: &Path) -> impl Fn(std::io::Error) -> Self + Copy {
+        move |source| Self::Write {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// The error for a plugin whose library or program cannot be used.
+    pub(crate) fn unusable(library: &Path, problem: &dyn fmt::Display) -> Self {
+        Self::Unusable {
+            library: library.to_owned(),
+            because: Lines(problem.to_string()),
         }
     }
 
@@ -378,16 +386,9 @@ impl Masked {
     }
 }
 
-/// Returns "did you mean …?" with a space behind it, or an empty text. The word must be as close to
-/// one of `names` as clap requires for its own suggestions: about one mistake in three letters.
+/// Returns "did you mean …?" with a space behind it, or an empty text if no name is near.
 pub(crate) fn did_you_mean<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> String {
-    names
-        .into_iter()
-        .map(|name| (strsim::osa_distance(word, name), name))
-        // A suggestion that is further away would confuse more than help.
-        .filter(|(slips, _)| *slips <= (word.chars().count() / 3).max(1))
-        .min_by_key(|(slips, _)| *slips)
-        .map_or_else(String::new, |(_, name)| format!("did you mean `{name}`? "))
+    nearest(word, names).map_or_else(String::new, |name| format!("did you mean `{name}`? "))
 }
 
 /// Returns whether something cannot be written because of its path: the folder is missing,

@@ -83,8 +83,11 @@ fn since(text: &str) -> Result<i64, String> {
 /// Opens the history of a home directory.
 pub(crate) fn open(home: &Path) -> Result<History, CliError> {
     let opened = History::open(home).map_err(CliError::History)?;
-    opened.ok_or_else(|| CliError::NoHistory {
-        home: home.to_owned(),
+    opened.ok_or_else(|| {
+        CliError::usage(
+            format!("there is no history in {}", home.display()),
+            "`contexture import --all` reads the logs of the agents on this machine into it",
+        )
     })
 }
 
@@ -204,8 +207,11 @@ pub(crate) fn show(args: &ShowArgs, global: &Global) -> Result<u8, CliError> {
     let excerpt = history
         .read(&args.id, args.context)
         .map_err(CliError::History)?;
-    let excerpt = excerpt.ok_or_else(|| CliError::NoMessage {
-        id: args.id.clone(),
+    let excerpt = excerpt.ok_or_else(|| {
+        CliError::usage(
+            format!("the history has no message `{}`", args.id),
+            "`contexture search` shows the ids of messages, such as m12",
+        )
     })?;
     if args.json {
         output::print_json(&as_json(&excerpt))?;

@@ -288,10 +288,7 @@ fn conversation(agent: Caller, event: &Event) -> Result<Conversation, CliError> 
         }
         Caller::Qwen => {
             let path = log()?;
-            let bytes = std::fs::read(path).map_err(|source| CliError::Read {
-                input: path.display().to_string(),
-                source,
-            })?;
+            let bytes = std::fs::read(path).map_err(CliError::read(path))?;
             let (messages, left_out) = messages::of_qwen(&String::from_utf8_lossy(&bytes));
             if left_out > 0 {
                 let what = format!(

@@ -30,10 +30,7 @@ const SHOWN: usize = 20;
 /// import is running.
 pub(crate) fn run(named: &[PathBuf], watch: bool, global: &Global) -> Result<u8, CliError> {
     for path in named {
-        std::fs::metadata(path).map_err(|source| CliError::Read {
-            input: path.display().to_string(),
-            source,
-        })?;
+        std::fs::metadata(path).map_err(CliError::read(path))?;
     }
     let loaded = start::load_config(global)?;
     let variable = |name: &str| std::env::var_os(name);

@@ -8,8 +8,10 @@
 //! cannot be read is accepted unless the user passes `--strict`, since the end of a log is often
 //! cut off.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::error::CliError;
 use crate::human::counted;
@@ -37,6 +39,11 @@ impl Input {
             )),
         }
     }
+}
+
+/// Reads the name of a format from the command line.
+pub(crate) fn format_parser() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(Format::ALL.map(Format::name)).try_map(|name| name.parse::<Format>())
 }
 
 /// Reads a document from a file, or from stdin if the path is `-`. The format is detected unless it
@@ -71,17 +78,28 @@ pub(crate) fn read(path: &Path, format: Option<Format>, strict: bool) -> Result<
     })
 }
 
+/// Returns the text of a file, and `None` if it does not exist.
+pub(crate) fn text_of(path: &Path) -> Result<Option<String>, CliError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(CliError::read(path)(error)),
+    }
+}
+
 /// Keeps only the conversation with the number `wanted`, counted from 1. Fails if there is no such
 /// number, and does nothing if it is None.
 pub(crate) fn select(input: &mut Input, wanted: Option<usize>) -> Result<(), CliError> {
     let Some(wanted) = wanted else { return Ok(()) };
     let count = input.conversations.len();
     if !(1..=count).contains(&wanted) {
-        return Err(CliError::Select {
-            input: input.name.clone(),
-            wanted,
-            count,
-        });
+        return Err(CliError::usage(
+            format!(
+                "there is no conversation {wanted}: {} holds {count}",
+                input.name
+            ),
+            format!("--select takes a number from 1 to {count}"),
+        ));
     }
     input.conversations = vec![input.conversations.swap_remove(wanted - 1)];
     Ok(())

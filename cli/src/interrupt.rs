@@ -8,13 +8,10 @@
 //! still ends the process at once, for an engine that does not stop. A command that is one long call
 //! runs in [`watched`], which also shows its progress.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::process::exit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::task::Poll;
 use std::time::Duration;
 
 use contexture_engine_api::unwatch_exit;
@@ -42,15 +39,9 @@ impl Interrupt {
                 return;
             };
             runtime.block_on(async {
-                let mut first = pin!(ctrl_c());
-                // The first poll registers the handler, so from here on Ctrl-C no longer ends the
+                // The first poll registers the handler, so from then on Ctrl-C no longer ends the
                 // process.
-                let early = poll_fn(|context| Poll::Ready(first.as_mut().poll(context))).await;
-                drop(ready);
-                let heard = match early {
-                    Poll::Ready(heard) => heard,
-                    Poll::Pending => first.await,
-                };
+                let (heard, ()) = tokio::join!(biased; ctrl_c(), async { drop(ready) });
                 noted.store(heard.is_ok(), Ordering::Relaxed);
                 if ctrl_c().await.is_ok() {
                     unwatch_exit();

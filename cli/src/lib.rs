@@ -321,10 +321,7 @@ fn dispatch(cli: &Cli) -> Result<u8, CliError> {
         Command::Man { folder } => {
             std::fs::create_dir_all(folder)
                 .and_then(|()| clap_mangen::generate_to(Cli::command(), folder))
-                .map_err(|source| CliError::Write {
-                    path: folder.clone(),
-                    source,
-                })?;
+                .map_err(CliError::write(folder))?;
             Ok(OK)
         }
     }

@@ -105,10 +105,7 @@ pub(crate) fn destination(path: PathBuf) -> std::io::Result<PathBuf> {
 /// after a crash. A link stays a link and permissions are kept. Something that is not a file, such
 /// as a pipe or a device, is written to directly.
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), CliError> {
-    let failed = |source| CliError::Write {
-        path: path.to_owned(),
-        source,
-    };
+    let failed = CliError::write(path);
     let there = match std::fs::metadata(path) {
         Ok(there) => Some(there),
         // Renaming a file over the link would lose it.
@@ -146,15 +143,11 @@ pub(crate) fn is_dangling(path: &Path) -> bool {
 pub(crate) fn write_beside(of: &Path, ending: &str, text: &str) -> Result<PathBuf, CliError> {
     let stem = of.file_stem().unwrap_or_default().to_string_lossy();
     let mut path = of.with_file_name(format!("{stem}.compacted.{ending}"));
-    let failed = |path: &Path, source| CliError::Write {
-        path: path.to_owned(),
-        source,
-    };
-    let mut file = hidden_beside(of).map_err(|source| failed(&path, source))?;
+    let mut file = hidden_beside(of).map_err(CliError::write(&path))?;
     let written = file.write_all(text.as_bytes());
     written
         .and_then(|()| file.as_file().sync_all())
-        .map_err(|source| failed(&path, source))?;
+        .map_err(CliError::write(&path))?;
     // The name is claimed by the final step itself, since another process may create the same name
     // in between.
     let mut number = 1;
@@ -166,7 +159,7 @@ pub(crate) fn write_beside(of: &Path, ending: &str, text: &str) -> Result<PathBu
                 number += 1;
                 path.set_file_name(format!("{stem}.compacted-{number}.{ending}"));
             }
-            Err(error) => return Err(failed(&path, error.error)),
+            Err(error) => return Err(CliError::write(&path)(error.error)),
         }
     }
 }

@@ -339,7 +339,7 @@ fn write_manifest(folder: &Path, release: bool, global: &Global) -> Result<(), C
     if found.is_some_and(|found| found == manifest.as_bytes()) {
         return Ok(());
     }
-    std::fs::write(&path, manifest).map_err(|source| CliError::Write { path, source })
+    std::fs::write(&path, manifest).map_err(CliError::write(&path))
 }
 
 /// Returns the manifest of a plugin whose library may be missing. Fails if the manifest cannot be
@@ -389,10 +389,7 @@ fn build(manifest: &Manifest, release: bool) -> Result<(), CliError> {
         file.set_permissions(permissions)?;
         Ok(bytes)
     });
-    let bytes = written.map_err(|source| CliError::Write {
-        path: library.clone(),
-        source,
-    })?;
+    let bytes = written.map_err(CliError::write(&library))?;
     output::print(&format!(
         "built {} {}: {} ({}, {profile}, {})\n",
         manifest.name,

@@ -76,7 +76,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, help_heading = "Costs", conflicts_with = "report")]
     advise: bool,
     /// The format of the inputs [default: detected]
-    #[arg(long, value_parser = format_parser(), help_heading = "Input and output")]
+    #[arg(long, value_parser = input::format_parser(), help_heading = "Input and output")]
     format: Option<Format>,
     /// Refuse a log with a line that cannot be read, instead of leaving it out
     #[arg(long, help_heading = "Input and output")]
@@ -85,10 +85,6 @@ pub(crate) struct ReplayArgs {
     /// place of the table
     #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(output::destination), help_heading = "Input and output")]
     report: Option<PathBuf>,
-}
-
-fn format_parser() -> impl TypedValueParser<Value = Format> {
-    PossibleValuesParser::new(Format::ALL.map(Format::name)).try_map(|name| name.parse::<Format>())
 }
 
 fn ttl_parser() -> impl TypedValueParser<Value = CacheTtl> {

@@ -9,9 +9,9 @@
 //! `contexture::replay`. The table fits into 100 columns, and a test pins its exact layout.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use crate::human::{counted, duration, grouped};
+use crate::terminal::aligned;
 use contexture::prompt_cache::CacheTtl;
 use contexture::replay::{CONTEXT_EDITING, ConversationReport, Prices, Report, Row, UNCACHED};
 
@@ -60,17 +60,20 @@ const SHOWN_COMPACTIONS: usize = 12;
 /// compaction cost, and a few lines that explain the figures. Tables without rows are left out.
 pub(crate) fn render(report: &Report) -> String {
     let mut text = format!("{}\n\n", heading(&report.conversations));
-    let rows: Vec<_> = report.totals.iter().map(cells).collect();
-    table(&mut text, &COLUMNS, &rows);
+    table(
+        &mut text,
+        &COLUMNS,
+        report.totals.iter().map(cells).collect(),
+    );
     let shares: Vec<_> = report.totals.iter().filter_map(share_cells).collect();
     if !shares.is_empty() {
         text.push('\n');
-        table(&mut text, &SHARES, &shares);
+        table(&mut text, &SHARES, shares);
     }
     let compactions: Vec<_> = report.totals.iter().flat_map(compaction_cells).collect();
     if !compactions.is_empty() {
         text.push('\n');
-        table(&mut text, &COMPACTIONS, &compactions);
+        table(&mut text, &COMPACTIONS, compactions);
     }
     text.push('\n');
     for note in notes(report) {
@@ -81,33 +84,17 @@ pub(crate) fn render(report: &Report) -> String {
 }
 
 /// Appends a table with a heading of two lines. The first column is aligned to the left and the
-/// others, which have numbers, to the right. Each column is as wide as its widest cell.
+/// others, which have numbers, to the right.
 pub(crate) fn table<const N: usize>(
     text: &mut String,
     columns: &[[&str; 2]; N],
-    rows: &[[String; N]],
+    rows: Vec<[String; N]>,
 ) {
-    let width = |column: usize| {
-        let heading = columns[column].iter().map(|line| line.chars().count());
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        heading.chain(cells).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..N).map(width).collect();
-    let mut line = |cells: &[&str]| {
-        let mut line = String::new();
-        for (at, (cell, width)) in cells.iter().zip(&widths).enumerate() {
-            let _ = match at {
-                0 => write!(line, "{cell:<width$}"),
-                _ => write!(line, "  {cell:>width$}"),
-            };
-        }
-        text.push_str(line.trim_end());
+    let heading = [0, 1].map(|line| columns.map(|heading| heading[line].to_owned()));
+    let rows: Vec<_> = heading.into_iter().chain(rows).collect();
+    for line in aligned(&rows, |column| column > 0) {
+        text.push_str(&line);
         text.push('\n');
-    };
-    line(&columns.map(|[above, _]| above));
-    line(&columns.map(|[_, below]| below));
-    for row in rows {
-        line(&row.each_ref().map(String::as_str));
     }
 }
 
@@ -180,21 +167,22 @@ fn heading(conversations: &[ConversationReport]) -> String {
 fn windows(conversations: &[ConversationReport]) -> String {
     let sizes: BTreeSet<u64> = conversations.iter().map(|one| one.context_length).collect();
     let models: BTreeSet<&str> = conversations.iter().map(|one| one.model.as_str()).collect();
-    let window = match (sizes.first(), sizes.last()) {
-        (Some(least), Some(most)) if least < most => {
-            format!(
-                "windows of {} to {} tokens",
-                grouped(*least),
-                grouped(*most)
-            )
-        }
-        (Some(size), _) => format!("window of {} tokens", grouped(*size)),
-        _ => "no window".to_owned(),
-    };
+    let window = window_range(sizes.first().copied().zip(sizes.last().copied()));
     match models.into_iter().collect::<Vec<_>>().as_slice() {
         [""] | [] => window,
         [model] => format!("{window} ({model})"),
         several => format!("{window} ({} models)", several.len()),
+    }
+}
+
+/// Returns the smallest and the largest window in words.
+pub(crate) fn window_range(range: Option<(u64, u64)>) -> String {
+    match range {
+        Some((least, most)) if least < most => {
+            format!("windows of {} to {} tokens", grouped(least), grouped(most))
+        }
+        Some((size, _)) => format!("window of {} tokens", grouped(size)),
+        None => "no window".to_owned(),
     }
 }
 

@@ -78,28 +78,22 @@ pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8, CliError> {
     log::in_background();
     let ran = run_beside(args, global, &loaded, (&agent, &addresses), &own);
     own.give_back();
-    let Ran { code, last } = ran?;
+    let (code, last) = ran?;
     for line in last {
         terminal::say(&format!("{line}\n"));
     }
     Ok(code)
 }
 
-/// The result of a command that was started.
-struct Ran {
-    code: u8,
-    last: Vec<String>,
-}
-
 /// Opens the gateway, runs the command beside it and stops the gateway afterwards. Problems of the
-/// gateway are reported before the command starts.
+/// gateway are reported before the command starts. Returns the exit code and the lines to print last.
 fn run_beside(
     args: &RunArgs,
     global: &Global,
     loaded: &Loaded,
     (agent, addresses): (&Agent, &Addresses),
     own: &OwnStderr,
-) -> Result<Ran, CliError> {
+) -> Result<(u8, Vec<String>), CliError> {
     let runtime = serve::runtime()?;
     runtime.block_on(async {
         let gateway = serve::open_for_command(global, addresses.urls()).await?;
@@ -127,10 +121,7 @@ fn run_beside(
         }
         let code = ended.map_err(|source| CliError::NotRun { program, source })?;
         let totals = handle.map(|handle| handle.totals()).unwrap_or_default();
-        Ok(Ran {
-            code,
-            last: last_lines(agent, &totals, loaded, own.log()),
-        })
+        Ok((code, last_lines(agent, &totals, loaded, own.log())))
     })
 }
 

@@ -26,7 +26,7 @@ use crate::output::is_dangling;
 use crate::{Global, OK, consent, output, start, terminal};
 use agents::{AGENTS, Plan, Settable, SetupContext};
 use diff::diff;
-use journal::{Entry, Journal, Mode, Undone};
+use journal::{Entry, Journal, Mode};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -406,21 +406,19 @@ fn plan_changes(
                 continue;
             }
         }
-        let Undone {
-            now,
-            then: base,
-            left: of_file,
-        } = match old {
+        let (undone, of_file) = match old {
             Some(entry) => entry.undone()?,
             None => {
-                let now = read_text(&planned.path)?;
-                Undone {
-                    then: now.clone(),
-                    now,
-                    left: Vec::new(),
-                }
+                let before = read_text(&planned.path)?;
+                let unchanged = Change {
+                    path: planned.path.clone(),
+                    after: before.clone(),
+                    before,
+                };
+                (unchanged, Vec::new())
             }
         };
+        let base = undone.after;
         let applied = apply(planned.format, base.as_deref(), &planned.edits)
             .map_err(|source| FileError::edit(&planned.path, source))?;
         if !applied.conflicts.is_empty() && !replace {
@@ -445,21 +443,16 @@ fn plan_changes(
         let above = folders.filter(|folder| planned.path.starts_with(folder));
         entry.folders.extend(above.cloned());
         changes.push(Change {
-            path: planned.path.clone(),
-            before: now,
             after: Some(applied.text),
+            ..undone
         });
         files.push(entry);
     }
     let is_planned = |entry: &&Entry| plan.files.iter().any(|file| file.path == entry.path);
     for entry in earlier.iter().filter(|entry| !is_planned(entry)) {
-        let undone = entry.undone()?;
-        left.extend(undone.left);
-        changes.push(Change {
-            path: entry.path.clone(),
-            before: undone.now,
-            after: undone.then,
-        });
+        let (undone, of_file) = entry.undone()?;
+        left.extend(of_file);
+        changes.push(undone);
     }
     Ok(Planned {
         journal: Journal { mode, files },
@@ -497,13 +490,9 @@ fn undo(args: &SetupArgs, agent: &Settable, home: &Path) -> Result<u8, CliError>
     let mut changes = Vec::new();
     let mut left = Vec::new();
     for entry in &journal.files {
-        let undone = entry.undone()?;
-        left.extend(undone.left);
-        changes.push(Change {
-            path: entry.path.clone(),
-            before: undone.now,
-            after: undone.then,
-        });
+        let (undone, of_file) = entry.undone()?;
+        left.extend(of_file);
+        changes.push(undone);
     }
     say_left(&left);
     let question = format!("Restore the settings of {} like this?", agent.title);
@@ -574,10 +563,7 @@ fn write(changes: &[Change]) -> Result<(), CliError> {
         if change.before == change.after || is_done() {
             continue;
         }
-        let failed = |source| CliError::Write {
-            path: path.clone(),
-            source,
-        };
+        let failed = CliError::write(path);
         match &change.after {
             Some(text) => {
                 if let Some(folder) = path.parent() {

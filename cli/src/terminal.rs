@@ -172,33 +172,42 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
     }
 
     pub(crate) fn render(&self, colors: bool) -> String {
-        let mut widths = [0; COLUMNS];
-        for row in &self.rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.chars().count());
-            }
-        }
+        let is_number = |column: usize| self.numbers.contains(&self.rows[0][column].as_str());
         let mut text = String::new();
-        for (at, row) in self.rows.iter().enumerate() {
-            let padded: Vec<_> = row
-                .iter()
-                .zip(&self.rows[0])
-                .zip(widths)
-                .filter(|(_, width)| *width > 0)
-                .map(
-                    |((cell, head), width)| match self.numbers.contains(&head.as_str()) {
-                        true => format!("{cell:>width$}"),
-                        false => format!("{cell:<width$}"),
-                    },
-                )
-                .collect();
-            let line = padded.join("  ");
+        for (at, line) in aligned(&self.rows, is_number).enumerate() {
             let style = match at {
                 0 if colors => Style::new().bold(),
                 _ => Style::new(),
             };
-            text.push_str(&format!("{style}{}{style:#}\n", line.trim_end()));
+            text.push_str(&format!("{style}{line}{style:#}\n"));
         }
         text
     }
+}
+
+/// Returns rows as lines. Each column is as wide as its widest cell, and empty columns are left
+/// out. `is_number` says which columns are aligned to the right.
+pub(crate) fn aligned<const COLUMNS: usize>(
+    rows: &[[String; COLUMNS]],
+    is_number: impl Fn(usize) -> bool,
+) -> impl Iterator<Item = String> {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        (column, cells.max().unwrap_or_default())
+    };
+    let widths: Vec<_> = (0..COLUMNS)
+        .map(width)
+        .filter(|(_, width)| *width > 0)
+        .collect();
+    rows.iter().map(move |row| {
+        let padded = widths.iter().map(|(column, width)| {
+            let cell = &row[*column];
+            match is_number(*column) {
+                true => format!("{cell:>width$}"),
+                false => format!("{cell:<width$}"),
+            }
+        });
+        let line = padded.collect::<Vec<_>>().join("  ");
+        line.trim_end().to_owned()
+    })
 }

@@ -15,6 +15,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use contexture::config;
+use contexture_engine_api::printable;
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use http::{Uri, uri::Authority};
 
@@ -223,11 +224,7 @@ fn host_name(text: &str) -> Option<&str> {
 
 /// Quotes a stranger's text for a message, with at most 80 characters.
 fn shortened(text: &str) -> String {
-    const MOST: usize = 80;
-    match text.char_indices().nth(MOST) {
-        Some((at, _)) => format!("`{}…`", &text[..at]),
-        None => format!("`{text}`"),
-    }
+    format!("`{}`", printable(text, 80))
 }
 
 #[cfg(test)]

@@ -152,7 +152,7 @@ impl Rounds {
     /// Whether the limit of hidden rounds is reached. The model was told that the last one was the
     /// last, so another call is not answered.
     pub(crate) fn is_exhausted(&self, settings: &Settings) -> bool {
-        self.hidden >= settings.max_rounds
+        self.hidden >= settings.config.gateway.max_rounds
     }
 
     /// Executes the engine's calls of a round on a worker thread, and prepares the request for the
@@ -167,7 +167,7 @@ impl Rounds {
         slot: &SessionSlot,
         round: Round,
     ) -> Result<Self, Failure> {
-        let (own, most) = (Arc::clone(shared), settings.max_rounds);
+        let (own, most) = (Arc::clone(shared), settings.config.gateway.max_rounds);
         self.end_call(shared, &round);
         let work = slot.with_cell(&shared.work, move |cell| {
             self.next(&own, cell, round, most)?;
@@ -202,7 +202,7 @@ impl Rounds {
         let (own, slot) = (Arc::clone(shared), slot.clone());
         let ending = async move {
             // The request is stored while the model answers, and comes first.
-            self.request.until_noted().await;
+            self.request.found.until_noted().await;
             let cell = Arc::clone(&slot.cell);
             let cell = match &visible {
                 Some(_) => Some(cell.lock_owned().await),
@@ -402,7 +402,7 @@ impl Rounds {
             let stored = guard
                 .hidden
                 .store(shared.host.record(), &self.result.session, one);
-            stored.map_err(|error| Failure::new("record", error))?;
+            stored?;
         }
         Ok(())
     }
@@ -464,5 +464,5 @@ pub(crate) fn run_turn_in<T>(
     }
     log_record_error(written);
     drop(cell);
-    request.noted();
+    request.found.noted();
 }

@@ -46,19 +46,6 @@ impl Provider {
     }
 }
 
-/// The header in which a provider takes an API key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KeyHeader {
-    /// `authorization: Bearer KEY`
-    Bearer,
-    /// `x-api-key`, Anthropic's
-    XApiKey,
-    /// `api-key`, Azure's
-    ApiKey,
-    /// `x-goog-api-key`, Google's
-    XGoogApiKey,
-}
-
 /// An endpoint that carries conversations, named after the last part of its path. Gemini's last part
 /// names the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

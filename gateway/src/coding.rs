@@ -131,17 +131,6 @@ pub(crate) fn expand(body: Bytes, codings: &[Coding], most: usize) -> Result<Byt
     Ok(body)
 }
 
-/// A decoder that takes the pieces of a body and collects its output.
-trait Decoder: Write + Send {
-    /// The collected output, which the caller takes out after each piece.
-    fn out(&mut self) -> &mut OutputBuffer;
-    /// Ends the stream. Called once, after the last piece.
-    ///
-    /// # Errors
-    /// The decoder has not reached the end of its stream, so the body was cut short.
-    fn end(&mut self) -> io::Result<()>;
-}
-
 /// Collects output up to [`MAX_PIECE_BYTES`] bytes. Beyond that, writing fails.
 #[derive(Debug, Default)]
 struct OutputBuffer(Vec<u8>);
@@ -162,60 +151,67 @@ impl Write for OutputBuffer {
     }
 }
 
-macro_rules! decoder {
-    ($kind:ty, $end:ident) => {
-        impl Decoder for $kind {
-            fn out(&mut self) -> &mut OutputBuffer {
-                self.get_mut()
-            }
+/// Takes the next piece of a body and returns its output. The last piece comes with true. It fails if
+/// the body was cut short.
+type Decoder = Box<dyn FnMut(&[u8], bool) -> io::Result<Bytes> + Send>;
 
-            fn end(&mut self) -> io::Result<()> {
-                decoder!(@$end self)
-            }
+/// Makes a decoder of a writer with its output and the end of its stream.
+fn decoder_of<W: Write + Send + 'static>(
+    mut writer: W,
+    out: fn(&mut W) -> &mut OutputBuffer,
+    end: fn(&mut W) -> io::Result<()>,
+) -> Decoder {
+    Box::new(move |piece, is_last| {
+        writer.write_all(piece)?;
+        // The client must see the output before the next piece arrives.
+        match is_last {
+            true => end(&mut writer)?,
+            false => writer.flush()?,
         }
-    };
-    (@finish $own:ident) => { $own.try_finish() };
-    (@close $own:ident) => { $own.close() };
-    (@do_finish $own:ident) => { $own.do_finish() };
-    // These decoders do not check that their stream is complete, but take no byte after its end.
-    (@take_no_more $own:ident) => {
-        match $own.write(&[0]) {
-            Ok(0) => Ok(()),
-            _ => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
-    };
-}
-
-decoder!(flate2::write::MultiGzDecoder<OutputBuffer>, finish);
-decoder!(flate2::write::ZlibDecoder<OutputBuffer>, take_no_more);
-decoder!(flate2::write::DeflateDecoder<OutputBuffer>, take_no_more);
-decoder!(brotli_decompressor::DecompressorWriter<OutputBuffer>, close);
-decoder!(
-    zstd::stream::write::Decoder<'static, OutputBuffer>,
-    do_finish
-);
-
-/// Creates a decoder. `begins` is the first piece of the body, which shows the kind of `deflate`.
-fn decoder(coding: Coding, begins: &[u8]) -> io::Result<Box<dyn Decoder>> {
-    let sink = OutputBuffer::default();
-    Ok(match coding {
-        Coding::Gzip => Box::new(flate2::write::MultiGzDecoder::new(sink)),
-        Coding::Deflate if has_zlib_head(begins) => Box::new(flate2::write::ZlibDecoder::new(sink)),
-        Coding::Deflate => Box::new(flate2::write::DeflateDecoder::new(sink)),
-        Coding::Brotli => Box::new(brotli_decompressor::DecompressorWriter::new(sink, 1 << 14)),
-        Coding::Zstd => Box::new(zstd::stream::write::Decoder::new(sink)?),
+        Ok(Bytes::from(std::mem::take(&mut out(&mut writer).0)))
     })
 }
 
-/// Pushes a piece through a decoder, and returns its output.
-fn push(decoder: &mut dyn Decoder, piece: &[u8], is_last: bool) -> io::Result<Bytes> {
-    decoder.write_all(piece)?;
-    // The client must see the output before the next piece arrives.
-    match is_last {
-        true => decoder.end()?,
-        false => decoder.flush()?,
+/// Ends a stream of `deflate`, whose decoders do not check that it is complete, but take no byte after
+/// its end.
+fn end_of_deflate<W: Write>(writer: &mut W) -> io::Result<()> {
+    match writer.write(&[0]) {
+        Ok(0) => Ok(()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
-    Ok(Bytes::from(std::mem::take(&mut decoder.out().0)))
+}
+
+/// Creates a decoder. `begins` is the first piece of the body, which shows the kind of `deflate`.
+fn decoder(coding: Coding, begins: &[u8]) -> io::Result<Decoder> {
+    use brotli_decompressor::DecompressorWriter;
+    use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
+
+    let sink = OutputBuffer::default();
+    Ok(match coding {
+        Coding::Gzip => decoder_of(
+            MultiGzDecoder::new(sink),
+            MultiGzDecoder::get_mut,
+            MultiGzDecoder::try_finish,
+        ),
+        Coding::Deflate if has_zlib_head(begins) => {
+            decoder_of(ZlibDecoder::new(sink), ZlibDecoder::get_mut, end_of_deflate)
+        }
+        Coding::Deflate => decoder_of(
+            DeflateDecoder::new(sink),
+            DeflateDecoder::get_mut,
+            end_of_deflate,
+        ),
+        Coding::Brotli => decoder_of(
+            DecompressorWriter::new(sink, 1 << 14),
+            DecompressorWriter::get_mut,
+            DecompressorWriter::close,
+        ),
+        Coding::Zstd => decoder_of(
+            zstd::stream::write::Decoder::new(sink)?,
+            |decoder| decoder.get_mut(),
+            |decoder| decoder.do_finish(),
+        ),
+    })
 }
 
 /// Returns the answer with its body expanded as it arrives. An answer without a coding, in an
@@ -224,7 +220,7 @@ fn push(decoder: &mut dyn Decoder, piece: &[u8], is_last: bool) -> io::Result<By
 /// If the compressed data ends too early, the body ends with an error, even if the provider ended
 /// it properly. The client would otherwise get a shortened answer that looks complete.
 pub(crate) fn expand_response(response: reqwest::Response) -> reqwest::Response {
-    let codings = match of(response.headers()).as_deref() {
+    let coding = match of(response.headers()).as_deref() {
         Ok([coding]) => *coding,
         _ => return response,
     };
@@ -233,7 +229,7 @@ pub(crate) fn expand_response(response: reqwest::Response) -> reqwest::Response 
     // Both headers describe the compressed bytes.
     headers.remove(CONTENT_ENCODING);
     headers.remove(CONTENT_LENGTH);
-    let mut decoder_of_it: Option<Box<dyn Decoder>> = None;
+    let mut decoder_of_it: Option<Decoder> = None;
     let pieces = response.bytes_stream().map(Some);
     // None stands for the end of the body.
     let pieces = pieces
@@ -241,17 +237,17 @@ pub(crate) fn expand_response(response: reqwest::Response) -> reqwest::Response 
         .map(move |piece| {
             let Some(piece) = piece.transpose().map_err(io::Error::other)? else {
                 return match &mut decoder_of_it {
-                    Some(decoding) => push(decoding.as_mut(), &[], true),
+                    Some(decode) => decode(&[], true),
                     // An empty body has no coding that could be incomplete.
                     None => Ok(Bytes::new()),
                 };
             };
-            let decoding = match &mut decoder_of_it {
-                Some(decoding) => decoding,
+            let decode = match &mut decoder_of_it {
+                Some(decode) => decode,
                 // Only the first bytes show the kind of `deflate`.
-                none => none.insert(decoder(codings, &piece)?),
+                none => none.insert(decoder(coding, &piece)?),
             };
-            push(decoding.as_mut(), &piece, false)
+            decode(&piece, false)
         });
     let mut plain = http::Response::new(reqwest::Body::wrap_stream(pieces));
     *plain.status_mut() = status;

@@ -1,7 +1,7 @@
 //! One request of a conversation, from its body to what the record knows of it.
 //!
 //! [`read`] comes first: it recognizes requests that are no turns, and finds the session. The result
-//! is a [`RequestKind`]: either the request is passed on unchanged, or it becomes a [`TurnRequest`].
+//! is a [`TurnRequest`], or [`NoTurn`] if the request is passed on unchanged.
 //! [`TurnRequest::turn`] runs it through the host. The result is a [`TurnResult`] with the body for the
 //! provider. If the provider says that this body is too long, [`TurnRequest::turn_within`] makes a
 //! smaller one. If the host fails, [`TurnRequest::shorten`] shortens the body without a session.
@@ -20,6 +20,7 @@ pub(crate) use self::read::{PostRequest, read};
 pub(crate) use self::turn::{FitLimits, TurnResult};
 use crate::api::Api;
 use crate::body::SharedBody;
+use crate::failure::Failure;
 use crate::health::Failed;
 use crate::lineage;
 use crate::references::{self, References};
@@ -27,11 +28,16 @@ use crate::sessions::SessionSpec;
 use crate::unmanaged::UnmanagedReason;
 use crate::{Shared, window};
 
-/// What kind of request this is, before anything is done with it.
-pub(crate) enum RequestKind {
-    /// The request is a turn of a conversation and goes through the host.
-    Turn(Arc<TurnRequest>),
-    PassThrough(PassThrough),
+/// Why a request is no turn. Both cases pass it on unchanged, but only one is a failure.
+pub(crate) enum NoTurn {
+    PassThrough(Box<PassThrough>),
+    Failed(Failure),
+}
+
+impl From<Failure> for NoTurn {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
 }
 
 /// A request that is passed on unchanged, because it is a side call, has no messages, or belongs to
@@ -63,7 +69,7 @@ pub(crate) struct TurnRequest {
     /// The agent's own model, with the client's credentials. It writes summaries if the
     /// configuration says so.
     agent_model: Option<Arc<ModelClient>>,
-    found: lineage::LineageMatch,
+    pub(crate) found: lineage::LineageMatch,
     without_tools: bool,
     /// What the client pins and unpins with the headers of the request.
     pins: Vec<String>,
@@ -85,20 +91,10 @@ pub(crate) fn log_record_error(written: Result<(), RecordError>) {
 
 impl TurnRequest {
     /// The changes of the record that note that the conversation had this request. Call
-    /// [`noted`](Self::noted) after they were made.
+    /// [`LineageMatch::noted`](lineage::LineageMatch::noted) after they were made.
     pub(crate) fn changes(&self) -> impl Iterator<Item = KeptChange<'_>> {
         let items = self.references.changes(&self.spec.id);
         self.found.changes().chain(items)
-    }
-
-    /// Wakes up [`until_noted`](Self::until_noted), also if the request could not be noted.
-    pub(crate) fn noted(&self) {
-        self.found.noted();
-    }
-
-    /// Waits until the request is noted in the record, or cannot be.
-    pub(crate) async fn until_noted(&self) {
-        self.found.until_noted().await;
     }
 
     /// The changes of the record that note the model's answer. When the client sends it back, the
@@ -127,12 +123,6 @@ impl TurnRequest {
         items
             .filter_map(|item| references::change(&self.spec.id, item))
             .collect()
-    }
-
-    /// The session that this request may continue, although it began its own. None if the session was
-    /// found, or if there is no candidate.
-    pub(crate) fn follows(&self) -> Option<&lineage::Follows> {
-        self.found.follows.as_ref()
     }
 
     /// Records for the health check and for the headers of the answer whether the turn is stored.

@@ -13,10 +13,10 @@
 //! Vertex AI `/v1/projects/…/models/NAME:generateContent`. They are passed on from their version on.
 //! Google serves OpenAI's API as well, below `/v1beta/openai`, and such a path is passed on whole.
 
-use http::HeaderMap;
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
 
-use crate::api::{Api, KeyHeader, Provider};
-use crate::headers;
+use crate::api::{Api, Provider};
+use crate::headers::{self, API_KEY, GOOGLE_KEY, X_API_KEY};
 
 /// How the gateway handles requests for a path. It depends on the end of the path only, because
 /// agents write the rest in many ways.
@@ -402,15 +402,15 @@ impl Upstream {
 
     /// The header in which the provider takes an API key. Azure takes a key only in its own header,
     /// and `Authorization` for tokens of a login.
-    pub(crate) fn key_header(&self, provider: Provider) -> KeyHeader {
+    pub(crate) fn key_header(&self, provider: Provider) -> HeaderName {
         let (_, host) = self.base.split_once("://").unwrap_or(("", &self.base));
         let host = host.split(['/', ':']).next().unwrap_or_default();
         let is_azure = AZURE.iter().any(|suffix| host.ends_with(suffix));
         match provider {
-            _ if is_azure => KeyHeader::ApiKey,
-            Provider::Anthropic => KeyHeader::XApiKey,
-            Provider::Google => KeyHeader::XGoogApiKey,
-            Provider::OpenAi | Provider::ChatGpt => KeyHeader::Bearer,
+            _ if is_azure => API_KEY,
+            Provider::Anthropic => X_API_KEY,
+            Provider::Google => GOOGLE_KEY,
+            Provider::OpenAi | Provider::ChatGpt => AUTHORIZATION,
         }
     }
 }

@@ -30,7 +30,7 @@ use crate::Shared;
 use crate::answer::run_turn_in;
 use crate::api::{Api, Provider};
 use crate::coding;
-use crate::conversation::{self, PassThrough, PostRequest, RequestKind, TurnRequest, TurnResult};
+use crate::conversation::{self, NoTurn, PostRequest, TurnRequest, TurnResult};
 use crate::endpoint::Route;
 use crate::failure::Failure;
 use crate::gemini;
@@ -40,7 +40,6 @@ use crate::limits::ActiveRequest;
 use crate::session_key;
 use crate::sessions::SessionSlot;
 use crate::settings::Settings;
-use crate::trace::ModelCall;
 use crate::unmanaged::{Status, UnmanagedReason};
 use crate::upstream::{Client, Unreachable};
 use first::managed;
@@ -93,12 +92,6 @@ struct Exchange {
 }
 
 impl Exchange {
-    /// Begins a model call for a request.
-    fn model_call(&self, request: &TurnRequest) -> ModelCall {
-        let spec = &request.spec;
-        ModelCall::begin(self.provider, &spec.agent.model, &spec.id)
-    }
-
     /// Sends a body to the provider and waits for the head of its answer. The answer is expanded as
     /// it arrives if the provider compressed it.
     ///
@@ -133,17 +126,6 @@ async fn counted(
     sent
 }
 
-/// Reads a request on a worker thread, see [`conversation::read`].
-async fn read(
-    shared: &Arc<Shared>,
-    settings: &Arc<Settings>,
-    api: Api,
-    incoming: &ClientRequest,
-) -> Result<RequestKind, Failure> {
-    let work = read_job(shared, settings, api, incoming);
-    shared.work.run(work).await.and_then(|read| read)
-}
-
 /// Returns the work of reading a request. It blocks, so it has to run on a worker thread. It owns
 /// copies of everything, because the request itself stays with the caller for the case that it is
 /// passed on.
@@ -152,7 +134,7 @@ fn read_job(
     settings: &Arc<Settings>,
     api: Api,
     incoming: &ClientRequest,
-) -> impl Fn() -> Result<RequestKind, Failure> + Clone + Send + 'static {
+) -> impl Fn() -> Result<Arc<TurnRequest>, NoTurn> + Clone + Send + 'static {
     let (shared, settings) = (Arc::clone(shared), Arc::clone(settings));
     let post = PostRequest {
         api,
@@ -168,10 +150,16 @@ fn read_job(
 /// Receiver for the result of a turn that runs on the worker pool. It fails if the turn panics.
 type TurnReceiver = oneshot::Receiver<Result<TurnResult, Failure>>;
 
-enum FastPath {
-    /// The request was read only. Another request holds its session, or it is not a turn.
-    ReadOnly(Result<RequestKind, Failure>),
-    Ran(Arc<TurnRequest>, Result<TurnResult, Failure>),
+/// A request that was read, and the result of its turn. There is none yet if another request holds its
+/// session.
+type FastPath = Result<(Arc<TurnRequest>, Option<Result<TurnResult, Failure>>), NoTurn>;
+
+/// What a failure means for a request that is noted here once it is known to be a turn.
+fn failed(noted: &OnceLock<Arc<TurnRequest>>, failure: Failure) -> FastPath {
+    match noted.get() {
+        Some(request) => Ok((Arc::clone(request), Some(Err(failure)))),
+        None => Err(failure.into()),
+    }
 }
 
 /// Reads a request, and runs its turn in the same piece of work if its session is free.
@@ -199,32 +187,28 @@ async fn read_and_run(
             return;
         }
         let read = read();
-        if let Ok(RequestKind::Turn(request)) = &read {
-            let request = Arc::clone(noted.get_or_init(|| Arc::clone(request)));
-            let slot = slot(&own, &settings, &request);
+        if let Ok(request) = &read {
+            let request = noted.get_or_init(|| Arc::clone(request));
+            let slot = slot(&own, &settings, request);
             if let Ok(cell) = Arc::clone(&slot.cell).try_lock_owned() {
-                let report = |result| FastPath::Ran(Arc::clone(&request), result);
-                return run_turn_in(&request, &own, cell, sender, report);
+                let report = |result| Ok((Arc::clone(request), Some(result)));
+                return run_turn_in(request, &own, cell, sender, report);
             }
         }
         // The receiver is gone if the request was held too long.
-        drop(sender.send(FastPath::ReadOnly(read)));
+        drop(sender.send(read.map(|request| (request, None))));
     };
     shared.work.spawn(work);
     // If the work panics, the sender is dropped without a result.
-    let panicked = |error| match request.get() {
-        Some(request) => FastPath::Ran(Arc::clone(request), Err(Failure::new("panic", error))),
-        None => FastPath::ReadOnly(Err(Failure::new("panic", error))),
-    };
+    let panicked = |error| failed(request, Failure::new("panic", error));
     receiver.await.unwrap_or_else(panicked)
 }
 
 /// The slot of the request's session. Creates it if the session is not in memory.
 fn slot(shared: &Shared, settings: &Settings, request: &TurnRequest) -> SessionSlot {
     let id = &request.spec.id;
-    shared
-        .sessions
-        .slot(id, settings.open_sessions, &shared.metrics)
+    let most = settings.config.gateway.open_sessions as usize;
+    shared.sessions.slot(id, most, &shared.metrics)
 }
 
 /// Runs a turn after waiting for the session's other requests.
@@ -243,13 +227,6 @@ fn run_when_free(
     };
     shared.work.start(running);
     receiver
-}
-
-/// Why [`run_turn`] ended without a turn. Both cases pass the request on unchanged, but
-/// only one is a failure.
-enum NoTurn {
-    PassThrough(PassThrough),
-    Failed(Failure),
 }
 
 /// Reads a request and runs its turn. A turn that would end after `until` is left to itself a little
@@ -272,29 +249,20 @@ async fn run_turn(
     loop {
         let noted = Arc::default();
         let reading = read_and_run(shared, settings, api, incoming, &noted);
-        let outcome = timeout_at(until, reading).await.unwrap_or_else(|_| {
-            let failure = held_too_long(shared, settings);
-            match noted.get() {
-                Some(request) => FastPath::Ran(Arc::clone(request), Err(failure)),
-                None => FastPath::ReadOnly(Err(failure)),
-            }
-        });
-        let (request, result) = match outcome {
-            FastPath::Ran(request, result) => (request, result),
-            FastPath::ReadOnly(Ok(RequestKind::Turn(request))) => {
+        let ran = timeout_at(until, reading).await;
+        let ran = ran.unwrap_or_else(|_| failed(&noted, held_too_long(shared, settings)));
+        let (request, result) = ran?;
+        let result = match result {
+            Some(result) => result,
+            None => {
                 let slot = slot(shared, settings, &request);
                 let receiver = run_when_free(shared, &slot, &request);
-                let result = match timeout_at(until, receiver).await {
+                match timeout_at(until, receiver).await {
                     Ok(Ok(result)) => result,
                     Ok(Err(error)) => Err(Failure::new("panic", error)),
                     Err(_) => Err(held_too_long(shared, settings)),
-                };
-                (request, result)
+                }
             }
-            FastPath::ReadOnly(Ok(RequestKind::PassThrough(pass_through))) => {
-                return Err(NoTurn::PassThrough(pass_through));
-            }
-            FastPath::ReadOnly(Err(failure)) => return Err(NoTurn::Failed(failure)),
         };
         match &result {
             // The other request is finished by now, so reading again takes it into account.
@@ -359,7 +327,8 @@ pub(crate) async fn answer(
     let session = request.spec.id.clone();
     let fallback = result.fallback.clone();
     // A new session looks like lost context to its user, so the log says why it began.
-    if let Some(follows) = request.follows() {
+    let follows = &request.found.follows;
+    if let Some(follows) = follows {
         let (counter, why) = match follows.is_branch {
             true => ("branches_total", "is a branch of"),
             false => ("unproven_total", "does not prove that it continues"),
@@ -388,7 +357,7 @@ pub(crate) async fn answer(
         shared,
         settings,
     };
-    let follows = request.follows().map(|follows| follows.session.clone());
+    let follows = follows.as_ref().map(|follows| follows.session.clone());
     let (own, not_stored) = (Arc::clone(&request), result.not_stored.clone());
     let answer = managed(exchange, slot, request, (result, held), incoming.active).await;
     // The turn is stored while the provider answers. If that takes longer, the one before it counts.
@@ -480,11 +449,10 @@ pub(crate) async fn count_tokens(
     if let Some(request) = &counted {
         incoming.body = request.clone();
     }
-    let read = read(&shared, &settings, api, &incoming).await;
+    let reading = read_job(&shared, &settings, api, &incoming);
+    let read = shared.work.run(reading).await;
     let active = async {
-        let Ok(RequestKind::Turn(request)) = read else {
-            return None;
-        };
+        let request = read.ok()?.ok()?;
         let slot = slot(&shared, &settings, &request);
         let own = Arc::clone(&shared);
         let work = move |cell: &mut _| request.preview(&own, cell);
@@ -530,28 +498,30 @@ async fn observed(
     let reading = read_job(&shared, &settings, api, &incoming);
     // Reading runs while the provider answers.
     let (own, again) = (Arc::clone(&shared), reading.clone());
-    let read = async move { own.work.run(reading).await.and_then(|read| read) };
-    let read = shared.work.start(read);
+    let read = shared
+        .work
+        .start(async move { own.work.run(reading).await? });
     let (tenant, named) = (incoming.tenant.clone(), incoming.session(None));
     let mut response = forward(&shared, &settings, api, incoming, None).await;
     let read = match timeout(settings.max_hold, read).await {
         Ok(Ok(read)) => read,
-        Ok(Err(error)) => Err(Failure::new("panic", error)),
-        Err(_) => Err(held_too_long(&shared, &settings)),
+        Ok(Err(error)) => Err(Failure::new("panic", error).into()),
+        Err(_) => Err(held_too_long(&shared, &settings).into()),
     };
     let (why, session) = match read {
-        Ok(RequestKind::Turn(request)) => {
+        Ok(request) => {
             let session = request.spec.id.clone();
             observe(&shared, &settings, again, request);
             let detail = "`gateway.mode` is observe";
             let why = UnmanagedReason::new(Status::Observed, "observed", detail);
             (why, Some(session))
         }
-        Ok(RequestKind::PassThrough(PassThrough { why, session, .. })) => {
+        Err(NoTurn::PassThrough(pass_through)) => {
+            let session = pass_through.session;
             let session = session.map(|name| session_key::row(tenant.as_deref(), Some(name)));
-            (why, session.unwrap_or(named))
+            (pass_through.why, session.unwrap_or(named))
         }
-        Err(failure) => {
+        Err(NoTurn::Failed(failure)) => {
             let label = format!("reason=\"{}\"", failure.reason);
             shared.metrics.add("failed_open_total", &label, 1.0);
             let why = UnmanagedReason::new(Status::FailedOpen, failure.reason, failure.detail);
@@ -567,7 +537,7 @@ async fn observed(
 fn observe(
     shared: &Arc<Shared>,
     settings: &Arc<Settings>,
-    reading: impl Fn() -> Result<RequestKind, Failure> + Clone + Send + 'static,
+    reading: impl Fn() -> Result<Arc<TurnRequest>, NoTurn> + Clone + Send + 'static,
     request: Arc<TurnRequest>,
 ) {
     let (own, settings) = (Arc::clone(shared), Arc::clone(settings));
@@ -578,7 +548,7 @@ fn observe(
     let watching = async move {
         while let Ok(Err(failure)) = receiver.await {
             if failure.is_overtaken()
-                && let Ok(Ok(RequestKind::Turn(request))) = own.work.run(reading.clone()).await
+                && let Ok(Ok(request)) = own.work.run(reading.clone()).await
             {
                 receiver = run(request);
                 continue;

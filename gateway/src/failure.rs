@@ -51,6 +51,12 @@ impl From<SessionError> for Failure {
     }
 }
 
+impl From<RecordError> for Failure {
+    fn from(error: RecordError) -> Self {
+        Self::new("record", error)
+    }
+}
+
 /// The innermost cause of an error. The outer ones only say that something went wrong in a request
 /// or in a body.
 pub(crate) fn cause_of(error: &reqwest::Error) -> String {

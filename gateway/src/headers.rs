@@ -15,8 +15,6 @@ use http::header::{
     HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
-use crate::api::KeyHeader;
-
 /// The prefix of all headers of the gateway's own. None of them is sent to a provider, so a token
 /// cannot leak that way.
 pub(crate) const OWN: &str = "x-contexture-";
@@ -45,14 +43,14 @@ pub(crate) const ROUNDS: &str = "x-contexture-hidden-rounds";
 /// answer is a stream.
 pub(crate) const TOKENS: &str = "x-contexture-tokens";
 
-/// The headers in which clients send credentials. Azure's clients use `api-key`, and Google's
-/// `x-goog-api-key`.
-pub(crate) const CREDENTIALS: [HeaderName; 4] = [
-    AUTHORIZATION,
-    HeaderName::from_static("x-api-key"),
-    HeaderName::from_static("api-key"),
-    HeaderName::from_static("x-goog-api-key"),
-];
+/// The header of Anthropic's API keys.
+pub(crate) const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// The header of Azure's API keys.
+pub(crate) const API_KEY: HeaderName = HeaderName::from_static("api-key");
+/// The header of Google's API keys.
+pub(crate) const GOOGLE_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
+/// The headers in which clients send credentials.
+pub(crate) const CREDENTIALS: [HeaderName; 4] = [AUTHORIZATION, X_API_KEY, API_KEY, GOOGLE_KEY];
 
 /// Headers that are about a connection and not about a message. HTTP forbids passing them on, and
 /// the gateway's connections have their own.
@@ -113,15 +111,13 @@ pub(crate) fn upstream(headers: &HeaderMap, read: bool) -> HeaderMap {
 
 /// Replaces the client's credentials with the gateway's own key, in the provider's header. If the
 /// key is not a valid header value, nothing is changed.
-pub(crate) fn use_key(headers: &mut HeaderMap, key: &str, header: KeyHeader) {
-    let [authorization, x_api_key, api_key, x_goog_api_key] = CREDENTIALS;
-    let (name, value) = match header {
-        KeyHeader::Bearer => (authorization, format!("Bearer {key}")),
-        KeyHeader::XApiKey => (x_api_key, key.to_owned()),
-        KeyHeader::ApiKey => (api_key, key.to_owned()),
-        KeyHeader::XGoogApiKey => (x_goog_api_key, key.to_owned()),
+pub(crate) fn use_key(headers: &mut HeaderMap, key: &str, header: HeaderName) {
+    let scheme = if header == AUTHORIZATION {
+        "Bearer "
+    } else {
+        ""
     };
-    let Ok(mut own) = HeaderValue::from_str(&value) else {
+    let Ok(mut own) = HeaderValue::from_str(&format!("{scheme}{key}")) else {
         return;
     };
     // This keeps the key out of debug output.
@@ -130,7 +126,7 @@ pub(crate) fn use_key(headers: &mut HeaderMap, key: &str, header: KeyHeader) {
     for credentials in CREDENTIALS {
         headers.remove(credentials);
     }
-    headers.insert(name, own);
+    headers.insert(header, own);
 }
 
 /// The headers for the client. If the body is not the provider's own (`changed`), its length is

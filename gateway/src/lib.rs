@@ -384,7 +384,7 @@ impl Gateway {
         Ok(Self {
             shared: Arc::new(Shared {
                 host,
-                sessions: Sessions::new(),
+                sessions: Sessions::default(),
                 identities: IdentityCache::default(),
                 items: ItemCache::default(),
                 metrics: Arc::default(),

@@ -241,10 +241,7 @@ impl Histogram {
                 "contexture_{name}_bucket{{{labels}{and}le=\"{bound}\"}} {count}"
             );
         }
-        let labels = match labels.is_empty() {
-            true => String::new(),
-            false => format!("{{{labels}}}"),
-        };
+        let labels = in_braces(labels);
         let sum = self.sum;
         let _ = writeln!(
             page,
@@ -288,6 +285,22 @@ impl Default for Metrics {
             open_sessions: AtomicI64::default(),
             saved_microdollars: AtomicI64::default(),
         }
+    }
+}
+
+/// Writes the lines before the values of a metric: its help text and its type.
+fn begin(page: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(
+        page,
+        "# HELP contexture_{name} {help}\n# TYPE contexture_{name} {kind}"
+    );
+}
+
+/// Labels as they follow the name of a metric. Empty if there are none.
+fn in_braces(labels: &str) -> String {
+    match labels.is_empty() {
+        true => String::new(),
+        false => format!("{{{labels}}}"),
     }
 }
 
@@ -406,50 +419,41 @@ impl Metrics {
         let mut page = String::new();
         let counters = lock(&self.counters);
         for (name, _, help) in COUNTERS {
-            // Writing to a String never fails.
-            let _ = writeln!(
-                page,
-                "# HELP contexture_{name} {help}\n# TYPE contexture_{name} counter"
-            );
+            begin(&mut page, name, "counter", help);
             for ((_, labels), value) in counters.iter().filter(|((known, _), _)| known == name) {
-                let labels = match labels.is_empty() {
-                    true => String::new(),
-                    false => format!("{{{labels}}}"),
-                };
-                let _ = writeln!(page, "contexture_{name}{labels} {value}");
+                // Writing to a String never fails.
+                let _ = writeln!(page, "contexture_{name}{} {value}", in_braces(labels));
             }
         }
         drop(counters);
         let histograms = lock(&self.histograms);
         for (name, help) in HISTOGRAMS {
-            let _ = writeln!(
-                page,
-                "# HELP contexture_{name} {help}\n# TYPE contexture_{name} histogram"
-            );
+            begin(&mut page, name, "histogram", help);
             let own = histograms.iter().filter(|((known, _), _)| known == name);
             for ((_, labels), histogram) in own {
                 histogram.render(name, labels, &mut page);
             }
         }
-        let dollars = self.saved_microdollars.load(Ordering::Relaxed) as f64 / 1e6;
-        let _ = writeln!(
-            page,
-            "# HELP contexture_saved_dollars Estimated savings in US dollars at list prices. Negative if the engine \
-             cost more than it saved.\n# TYPE contexture_saved_dollars gauge\ncontexture_saved_dollars {dollars}"
-        );
+        let count = |gauge: &AtomicI64| gauge.load(Ordering::Relaxed) as f64;
         for (name, help, value) in [
+            (
+                "saved_dollars",
+                "Estimated savings in US dollars at list prices. Negative if the engine cost more than it saved.",
+                count(&self.saved_microdollars) / 1e6,
+            ),
             (
                 "active_requests",
                 "Requests that are being answered.",
-                &self.active,
+                count(&self.active),
             ),
-            ("open_sessions", "Sessions in memory.", &self.open_sessions),
+            (
+                "open_sessions",
+                "Sessions in memory.",
+                count(&self.open_sessions),
+            ),
         ] {
-            let value = value.load(Ordering::Relaxed);
-            let _ = writeln!(
-                page,
-                "# HELP contexture_{name} {help}\n# TYPE contexture_{name} gauge\ncontexture_{name} {value}"
-            );
+            begin(&mut page, name, "gauge", help);
+            let _ = writeln!(page, "contexture_{name} {value}");
         }
         type Gauge = (&'static str, &'static str, fn(&EngineHealth) -> u64);
         const GAUGES: [Gauge; 2] = [
@@ -465,10 +469,7 @@ impl Metrics {
             ),
         ];
         for (name, help, value) in GAUGES {
-            let _ = writeln!(
-                page,
-                "# HELP contexture_{name} {help}\n# TYPE contexture_{name} gauge"
-            );
+            begin(&mut page, name, "gauge", help);
             for health in engines {
                 let (engine, value) = (&health.engine, value(health));
                 let _ = writeln!(page, "contexture_{name}{{engine=\"{engine}\"}} {value}");

@@ -42,14 +42,7 @@ pub(crate) fn overflow(status: u16, body: &[u8]) -> Option<Overflow> {
     }
     let mut text = String::new();
     match serde_json::from_slice::<Value>(body) {
-        Ok(value) => {
-            // Proxies may answer with another status than the provider, which the error still
-            // names.
-            if matches!(own_status(&value), Some(401..=404 | 429 | 503 | 529)) {
-                return None;
-            }
-            collect(&value, &mut text);
-        }
+        Ok(value) => collect(&value, &mut text),
         Err(_) => add(std::str::from_utf8(body).ok()?, &mut text),
     }
     let words = words_of(&text);
@@ -63,7 +56,6 @@ pub(crate) fn overflow(status: u16, body: &[u8]) -> Option<Overflow> {
     // A single request that exceeds a whole minute's allowance can never succeed unchanged.
     let told = numbers::of(&words);
     let is_too_large_alone = status == 413
-        && error.has(&["too", "large"])
         && error.has_any(&["token", "tpm"])
         && told
             .limit
@@ -73,20 +65,8 @@ pub(crate) fn overflow(status: u16, body: &[u8]) -> Option<Overflow> {
     is_too_large_alone.then_some(told)
 }
 
-/// The status that the error's JSON contains, as a number or as text. None if it contains none.
-fn own_status(value: &Value) -> Option<u64> {
-    let error = value.get("error").unwrap_or(value);
-    ["code", "status", "status_code"]
-        .iter()
-        .find_map(|key| match error.get(key)? {
-            Value::String(text) => text.parse().ok(),
-            other => other.as_u64(),
-        })
-}
-
 /// Collects all texts of an error, and the numbers in its named members. Echoes of the request are
-/// left out, because a conversation may talk about limits. Ids and codes are left out, because they
-/// look like token counts.
+/// left out, because a conversation may talk about limits.
 fn collect(value: &Value, text: &mut String) {
     match value {
         Value::String(one) => add(one, text),
@@ -94,11 +74,9 @@ fn collect(value: &Value, text: &mut String) {
         Value::Object(members) => {
             for (key, member) in members {
                 let echoes = matches!(key.as_str(), "input" | "body" | "request" | "messages");
-                let is_id = key.ends_with("id") || key == "code" || key.ends_with("status");
                 match member {
                     Value::Array(_) | Value::Object(_) if echoes => {}
-                    Value::Number(number) if !is_id => add(&format!("{key}: {number}"), text),
-                    Value::Number(_) => {}
+                    Value::Number(number) => add(&format!("{key}: {number}"), text),
                     _ => collect(member, text),
                 }
             }
@@ -140,18 +118,14 @@ const EXCEEDS: &[&str] = &[
 ];
 /// Words for a limit. They mean little without a word for what is limited.
 const LIMITS: &[&str] = &[
-    "maximum", "max", "limit", "only", "most", "<=", "supports", "support", "allowed", "must",
-    "cannot", "reached", "full", "less", "fewer", "insufficient",
+    "maximum", "max", "limit", "only", "most", "many", "support", "allowed", "must", "cannot",
+    "reached", "full", "less", "fewer", "insufficient",
 ];
-/// If one of these words follows "input" or the like, the error is about a field of the request and
-/// not about the model's input.
+/// If one of these words follows "input" or the like, the error is about a field of the request,
+/// which may have a limit of its own, and not about the model's input.
 const NOT_INPUT: &[&str] = &[
     "should", "tag", "value", "validation", "id", "key", "cache", "name", "template", "type",
-];
-/// Fields of a request that have limits of their own. An error about one of them is not about the
-/// prompt.
-const FIELDS: &[&str] = &[
-    "name", "id", "key", "title", "field", "description", "string", "array", "item", "property",
+    "title", "field", "description", "string", "array", "item", "property",
 ];
 /// Words before "tokens" that show that the tokens of the answer are meant.
 const OF_THE_ANSWER: &[&str] = &[
@@ -161,6 +135,19 @@ const OF_THE_ANSWER: &[&str] = &[
 const OF_ACCOUNTS: &[&str] = &[
     "access", "api", "invalid", "auth", "bearer", "refresh", "session", "security", "id",
 ];
+/// Words that are about a rate limit or a quota if one of the others follows at once.
+const RATES: &[(&str, &[&str])] = &[
+    ("rate", &["limit", "limited", "exceed"]),
+    ("per", &["minute", "min", "day", "second", "hour", "month"]),
+    ("many", &["request"]),
+    ("usage", &["limit"]),
+    ("your", &["plan"]),
+    ("please", &["wait"]),
+    ("again", &["later", "in", "after"]),
+    ("retry", &["later", "after"]),
+];
+/// Words that ask for a shorter request.
+const ASKS: &[&str] = &["reduce", "shorten", "decrease"];
 const MEASURES: &[&str] = &["length", "size", "token", "len"];
 
 /// An error as words and as text. Each check is a method that looks for one kind of wording.
@@ -181,7 +168,6 @@ impl ErrorText<'_> {
             || self.names_the_inputs_length()
             || self.counts_tokens()
             || self.compares_tokens()
-            || self.asks_for_less()
             || self.says_so_in_chinese()
     }
 
@@ -192,17 +178,6 @@ impl ErrorText<'_> {
 
     fn is(&self, at: usize, any: &[&str]) -> bool {
         any.contains(&self.word(at))
-    }
-
-    /// Whether these words occur next to each other and in this order.
-    fn has(&self, phrase: &[&str]) -> bool {
-        let mut positions = 0..self.words.len();
-        positions.any(|at| {
-            phrase
-                .iter()
-                .enumerate()
-                .all(|(more, word)| self.word(at + more) == *word)
-        })
     }
 
     fn has_any(&self, any: &[&str]) -> bool {
@@ -231,13 +206,9 @@ impl ErrorText<'_> {
     /// Whether the word at a position means the model's input. It does not if it belongs to a
     /// complaint about a field, as in "Input should be a list", or if it is the whole text.
     fn is_input(&self, at: usize) -> bool {
-        let before = |any: &[&str]| at > 0 && self.is(at - 1, any);
         // A text that is only "input" is the name of a field.
-        let stands_alone = (at == 0 || before(&[";"])) && self.is(at + 1, &[";"]);
-        self.is(at, INPUT)
-            && !stands_alone
-            && !self.is(at + 1, NOT_INPUT)
-            && !before(&["invalid", "malformed", "bad"])
+        let stands_alone = (at == 0 || self.is(at - 1, &[";"])) && self.is(at + 1, &[";"]);
+        self.is(at, INPUT) && !stands_alone && !self.is(at + 1, NOT_INPUT)
     }
 
     fn has_input(&self) -> bool {
@@ -263,27 +234,15 @@ impl ErrorText<'_> {
         self.positions(&["context"]).any(|at| {
             // "Context deadline exceeded" is a timeout of servers that are written in Go.
             let is_other = self.is(at + 1, &["deadline", "management", "canceled", "cancelled"]);
-            let is_measured = self.is(
-                at + 1,
-                &[
-                    "length", "window", "size", "limit", "len", "token", "capacity", "budget",
-                ],
-            );
             let is_enough = self.is_near(at, 9, EXCEEDS)
-                || (is_measured && self.is_near(at, 9, LIMITS))
-                || self.is_near(at, 5, &["too"])
-                || self.is_near(at, 3, &["full"])
-                || self.is_near(at, 6, &["fit"]);
+                || self.is_near(at, 6, &["too", "full", "fit", "reached", "insufficient"]);
             !is_other && is_enough
         })
     }
 
-    /// Whether the error says that a prompt or its tokens are too long, too large or too many.
+    /// Whether the error says that a prompt or a request is too long or too large.
     fn says_too_long(&self) -> bool {
         self.positions(&["too"]).any(|at| {
-            if self.is(at + 1, &["many"]) {
-                return (at + 2..at + 5).any(|at| self.is_token(at));
-            }
             if !self.is(at + 1, &["long", "large", "big"]) {
                 return false;
             }
@@ -293,49 +252,47 @@ impl ErrorText<'_> {
             ];
             let mut before = (at.saturating_sub(8)..at).rev();
             let subject = before.find(|at| !self.is(*at, &fillers));
-            let is_input = subject.is_some_and(|at| self.is_input(at) && !self.is(at + 1, &[";"]));
-            let is_request =
-                subject.is_some_and(|at| self.is(at, &["request", "context", "total"]));
             // "Too large" alone may be about a file, so tokens or the context have to be mentioned.
             let counts = self.has_any(&["token", "context"]);
             let is_long = self.is(at + 1, &["long"]);
-            (is_input && (is_long || counts)) || (is_request && counts)
+            subject.is_some_and(|at| match counts {
+                true => self.is_of_prompt(at),
+                false => is_long && self.is_input(at),
+            })
         })
     }
 
     /// Whether the error says "maximum prompt length", "input length should be", "prompt exceeds
-    /// max length" or something similar.
+    /// max length", "reduce the length of the messages" or something similar.
     fn names_the_inputs_length(&self) -> bool {
         let mut positions = (0..self.words.len()).filter(|at| self.is_input(*at));
         positions.any(|at| {
             let is_measured = self.is(at + 1, MEASURES);
-            let is_limited = at > 0 && self.is(at - 1, &["maximum", "max", "maximal", "allowed"]);
+            let is_limited = at > 0 && self.is(at - 1, &["maximum", "max"]);
             let is_told = self.is(at + 2, &["should", "must", "exceed", "limit", "over"]);
             let after =
-                (at + 1..at + 8).take_while(|at| !self.is(*at, &[";"]) && !self.is(*at, FIELDS));
+                (at + 1..at + 8).take_while(|at| !self.is(*at, &[";"]) && !self.is(*at, NOT_INPUT));
             let mut exceeds = after.filter(|at| self.is(*at, EXCEEDS));
             (is_measured && (is_limited || is_told))
+                || (self.is_near(at, 6, ASKS) && self.is_near(at, 6, MEASURES))
                 || exceeds.any(|at| (at + 1..at + 7).any(|at| self.is(at, MEASURES)))
         })
     }
 
     /// Whether the error mentions the tokens of a prompt together with a limit, as in "limit of
-    /// 8192 tokens".
+    /// 8192 tokens", or says that the limit of tokens is exceeded.
     fn counts_tokens(&self) -> bool {
         let is_limit = |at: usize| self.is_near(at, 9, EXCEEDS) || self.is_near(at, 9, LIMITS);
         let positions = self.positions(&["token"]).filter(|at| self.is_token(*at));
         positions.filter(|at| is_limit(*at)).any(|at| {
-            let says_all = self.is(at + 1, &["limit"])
-                && self.is_near(at, 4, &["exceed", "exceeding", "reached"]);
-            says_all || self.around(at, 9).any(|at| self.is_of_prompt(at))
+            let says_all = self.is(at + 1, &["limit"]) && self.is_near(at, 4, &["exceed"]);
+            says_all || self.around(at, 12).any(|at| self.is_of_prompt(at))
         })
     }
 
     /// Whether the word at a position means the input or the whole request.
     fn is_of_prompt(&self, at: usize) -> bool {
-        let is_error =
-            self.is(at + 1, &["error"]) || (at > 0 && self.is(at - 1, &["invalid", "bad"]));
-        self.is_input(at) || (self.is(at, &["request", "total", "text"]) && !is_error)
+        self.is_input(at) || self.is(at, &["request", "total", "text"])
     }
 
     /// Whether the error compares a number of tokens with a smaller limit, whatever its words are.
@@ -344,23 +301,6 @@ impl ErrorText<'_> {
         let is_more = |(limit, size): (u64, u64)| size > limit;
         told.limit.zip(told.size).is_some_and(is_more)
             && self.positions(&["token"]).any(|at| self.is_token(at))
-            && (self.has_input() || self.has_any(&["context"]) || !self.names_the_answers_length())
-    }
-
-    /// Whether the error asks for a shorter input, as in "Please reduce the length of the
-    /// messages".
-    fn asks_for_less(&self) -> bool {
-        let counts = self.has_any(&["length", "token", "context"]);
-        counts
-            && self
-                .positions(&[
-                    "reduce", "shorten", "shorter", "fewer", "truncate", "trim", "decrease",
-                ])
-                .any(|at| {
-                    (at + 1..at + 7)
-                        .take_while(|at| self.word(*at) != ";")
-                        .any(|at| self.is_input(at))
-                })
     }
 
     /// Whether the error says so in Chinese. Chinese has no spaces between words, so the text is
@@ -369,54 +309,24 @@ impl ErrorText<'_> {
         let text = self.text.to_lowercase();
         let any = |all: &[&str]| all.iter().any(|one| text.contains(one));
         any(&[
-            "上下文",
-            "输入",
-            "提示词",
-            "prompt",
-            "token",
-            "消息",
-            "请求",
+            "上下文", "输入", "提示词", "prompt", "token", "消息", "请求",
         ]) && any(&["超过", "超出", "超长", "过长", "超限", "太长", "上限"])
             && !any(&[
-                "频率",
-                "频次",
-                "配额",
-                "余额",
-                "额度",
-                "稍后",
-                "每分钟",
-                "并发",
-                "图片",
-                "文件",
+                "频率", "频次", "配额", "余额", "额度", "稍后", "每分钟", "并发", "图片", "文件",
             ])
-            // An error about `max_tokens` is about the answer, unless it mentions the input as
-            // well.
-            && (!text.contains("max_tokens") || any(&["输入", "上下文", "prompt"]))
     }
 
     /// Whether the error is about a rate limit, a quota or an account. Those use the same words for
     /// tokens, but a shorter request would not help.
     fn is_about_rates(&self) -> bool {
-        let rate = ["rate", "ratelimit", "rate_limit"];
-        self.positions(&rate).any(|at| {
-            self.is(at, &["ratelimit"]) || self.is(at + 1, &["limit", "limited", "exceed"])
-        }) || self
-            .positions(&["per"])
-            .any(|at| self.is(at + 1, &["minute", "min", "day", "second", "hour", "month"]))
+        let is_rate = |(first, next): &(&str, &[&str])| {
+            self.positions(&[*first]).any(|at| self.is(at + 1, next))
+        };
+        RATES.iter().any(is_rate)
             || self.has_any(&[
-                "tpm", "rpm", "tpd", "throttling", "throttled", "throttle", "quota", "billing",
-                "credit", "balance", "afford", "subscription", "overloaded",
+                "ratelimit", "tpm", "rpm", "tpd", "throttling", "throttled", "throttle", "quota",
+                "billing", "credit", "balance", "afford", "subscription", "overloaded",
             ])
-            || self.has(&["please", "wait"])
-            || self.has(&["wait", "before"])
-            || self.has(&["retry", "after"])
-            || self.has(&["retry", "later"])
-            || self
-                .positions(&["again"])
-                .any(|at| self.is(at + 1, &["later", "in", "after"]))
-            || self.has(&["usage", "limit"])
-            || self.has(&["your", "plan"])
-            || self.has(&["too", "many", "request"])
     }
 
     /// Whether the error is about the size of a file, a picture or a field, without mentioning

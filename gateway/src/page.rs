@@ -12,8 +12,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 
-use axum::body::Body;
-use axum::response::Response;
+use axum::response::{Html, IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use contexture::engines::CallError;
@@ -23,19 +22,17 @@ use contexture::session::{
     Delivered, KeptContent, Placed, Record, RecordError, Session, SessionError,
 };
 use contexture::{Host, HostError, ToolCall, lock};
-use contexture_engine_api::ToolSpec;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderValue, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::account::{HourSums, SessionTotals, Sums, TurnDiff, TurnRecord};
 use crate::exchange::ClientRequest;
 use crate::failures::FailedRequest;
-use crate::unmanaged::UnmanagedRow;
 use crate::{Shared, account, headers, lineage};
 
 const PAGE: &str = include_str!("page/page.html");
@@ -68,14 +65,9 @@ pub(crate) fn is_page_path(path: &str) -> bool {
 
 /// The response with the page itself. It is the same for everybody.
 pub(crate) fn page() -> Response {
-    let mut answer = Response::new(Body::from(PAGE));
+    let mut answer = ([(REFERRER_POLICY, "no-referrer")], Html(PAGE)).into_response();
     let own = answer.headers_mut();
-    own.insert(
-        CONTENT_TYPE,
-        HeaderValue::from_static("text/html; charset=utf-8"),
-    );
     headers::set(own, CONTENT_SECURITY_POLICY.as_str(), &POLICY);
-    own.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     add_safety_headers(own);
     answer
 }
@@ -115,15 +107,10 @@ impl PageAnswer {
     }
 }
 
-/// The body of an answer with an error status.
-#[derive(Serialize)]
-struct ErrorBody {
-    error: String,
+/// An answer that says nothing except that it was done.
+fn done() -> Result<PageAnswer, PageError> {
+    PageAnswer::json(&json!({}))
 }
-
-/// The body of an answer that says nothing except that it was done.
-#[derive(Serialize)]
-struct Done {}
 
 /// Answers a request of the page with JSON, on a worker thread. Errors are JSON as well.
 pub(crate) async fn answer(shared: Arc<Shared>, incoming: ClientRequest) -> Response {
@@ -134,16 +121,12 @@ pub(crate) async fn answer(shared: Arc<Shared>, incoming: ClientRequest) -> Resp
         Ok(PageAnswer::Json(text)) => (StatusCode::OK, "application/json", text),
         Ok(PageAnswer::Lines(text)) => (StatusCode::OK, "application/x-ndjson", text),
         Err(PageError(status, error)) => {
-            // A text always has a JSON form.
-            let text = serde_json::to_string(&ErrorBody { error }).unwrap_or_default();
+            let text = json!({"error": error}).to_string();
             (status, "application/json", text)
         }
     };
-    let mut answer = Response::new(Body::from(text));
-    *answer.status_mut() = status;
-    let own = answer.headers_mut();
-    own.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    add_safety_headers(own);
+    let mut answer = (status, [(CONTENT_TYPE, kind)], text).into_response();
+    add_safety_headers(answer.headers_mut());
     answer
 }
 
@@ -219,9 +202,9 @@ fn respond(shared: &Shared, incoming: &ClientRequest) -> Result<PageAnswer, Page
             overview(shared, may_see, incoming.is_owner, failures)
         }
         (&Method::GET, "sessions") => sessions(shared, may_see),
-        (&Method::GET, "not-managed") => PageAnswer::json(&UnmanagedList {
-            rows: shared.unmanaged.rows(may_see_row),
-        }),
+        (&Method::GET, "not-managed") => {
+            PageAnswer::json(&json!({"rows": shared.unmanaged.rows(may_see_row)}))
+        }
         (&Method::GET, "session") => {
             let id = id()?;
             let is_shown = |one: &FailedRequest| {
@@ -232,13 +215,12 @@ fn respond(shared: &Shared, incoming: &ClientRequest) -> Result<PageAnswer, Page
         (&Method::GET, "export") => export(record, &id()?),
         (&Method::GET, "tools") => {
             let mut session = open_read_only(&shared.host, &id()?)?;
-            PageAnswer::json(&ToolList {
-                tools: session.tools().map_err(failed)?,
-            })
+            let tools = session.tools().map_err(failed)?;
+            PageAnswer::json(&json!({"tools": tools}))
         }
         (&Method::POST, RELOAD) if incoming.is_owner => {
             shared.reload().map_err(failed)?;
-            PageAnswer::json(&Done {})
+            done()
         }
         (&Method::POST, "tool") => {
             let mut request: ToolRequest = body(incoming)?;
@@ -371,21 +353,6 @@ struct SessionDetails {
     diffs: Vec<TurnDiff>,
     failures: Vec<FailedRequest>,
     prices_as_of: &'static str,
-}
-
-#[derive(Serialize)]
-struct UnmanagedList {
-    rows: Vec<UnmanagedRow>,
-}
-
-#[derive(Serialize)]
-struct ToolList {
-    tools: Vec<ToolSpec>,
-}
-
-#[derive(Serialize)]
-struct ToolAnswer {
-    answer: String,
 }
 
 /// The totals of all sessions. Those that cannot be parsed are left out.
@@ -529,19 +496,19 @@ fn rename(record: &Record, id: &str, title: &str) -> Result<PageAnswer, PageErro
     record
         .keep(id, KeptContent::Conversation, &[(TITLE, &title)])
         .map_err(failed)?;
-    PageAnswer::json(&Done {})
+    done()
 }
 
 /// Pins words of a session for the user, or ends pins. They take effect with the next compaction,
 /// also if the session is in use.
 fn pin(host: &Host, request: &PinRequest) -> Result<PageAnswer, PageError> {
     let mut session = open_read_only(host, &request.session)?;
-    let done = match request.ends {
+    let pinned = match request.ends {
         true => session.unpin(&request.words),
         false => session.pin(&request.words),
     };
-    done.map_err(refused)?;
-    PageAnswer::json(&Done {})
+    pinned.map_err(refused)?;
+    done()
 }
 
 /// The error for a call that a tool refused, or that failed.
@@ -579,7 +546,7 @@ fn delete(shared: &Shared, id: &str) -> Result<PageAnswer, PageError> {
     let mut diffs = lock(&shared.diffs);
     diffs.forget(id);
     tracing::info!(session = id, "deleted a session, as the page asked");
-    PageAnswer::json(&Done {})
+    done()
 }
 
 /// Calls a tool of a session's engine. A failure that the tool reports is the caller's error, any
@@ -593,7 +560,7 @@ fn call(host: &Host, request: ToolRequest) -> Result<PageAnswer, PageError> {
     let called = session.call_tool(ToolCall::new(request.tool, arguments));
     let answer = called.map_err(refused)?;
     host.note_restored(&mut session).map_err(failed)?;
-    PageAnswer::json(&ToolAnswer { answer })
+    PageAnswer::json(&json!({"answer": answer}))
 }
 
 /// Opens a session for reading, beside the one that may be in use. Not found if there is no such

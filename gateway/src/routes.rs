@@ -16,7 +16,7 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::header::{
@@ -38,7 +38,7 @@ use crate::coding::{self, CodingError};
 use crate::endpoint::{self, Endpoint, Route};
 use crate::exchange::{self, ClientRequest, error_response};
 use crate::failures::Watch;
-use crate::headers;
+use crate::headers::{self, GOOGLE_KEY};
 use crate::limits::{self, ActiveRequest, LimitReached};
 use crate::page;
 use crate::session_key;
@@ -115,10 +115,8 @@ async fn answer_any(shared: &Arc<Shared>, request: Request) -> Response {
 fn preflight(requested: &HeaderMap) -> Response {
     const METHODS: HeaderValue =
         HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
-    let mut answer = Response::new(Body::empty());
-    *answer.status_mut() = StatusCode::NO_CONTENT;
+    let mut answer = (StatusCode::NO_CONTENT, [(ALLOW, METHODS)]).into_response();
     let own = answer.headers_mut();
-    own.insert(ALLOW, METHODS);
     if requested.contains_key(ACCESS_CONTROL_REQUEST_METHOD) {
         own.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
         if let Some(headers) = requested.get(ACCESS_CONTROL_REQUEST_HEADERS) {
@@ -227,7 +225,7 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
         // The status stays 200, because restarting a degraded gateway would make it worse.
         let is_owner = settings.tokens.caller(request.headers_mut()) == Some(Caller::Owner);
         let report = (shared.health).report(&shared.host.engines().health(), is_owner);
-        return text(StatusCode::OK, report.unwrap_or_else(|| "ok\n".to_owned()));
+        return report.unwrap_or_else(|| "ok\n".to_owned()).into_response();
     }
     if path == "/" && request.method() == Method::GET {
         return page::page();
@@ -251,10 +249,8 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
         request.headers_mut().remove(GOOGLE_KEY);
     }
     if path == METRICS {
-        return text(
-            StatusCode::OK,
-            shared.metrics.page(&shared.host.engines().health()),
-        );
+        let engines = shared.host.engines();
+        return shared.metrics.page(&engines.health()).into_response();
     }
     let tenant = caller.tenant().map(str::to_owned);
     let session = session_key::name_in(request.headers());
@@ -262,10 +258,8 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
     let is_responses = route.endpoint == Endpoint::Conversation(Api::Responses);
     if is_responses && request.method() == Method::GET && request.headers().contains_key(UPGRADE) {
         // The gateway does not support WebSocket. Clients fall back to plain requests.
-        return text(
-            StatusCode::UPGRADE_REQUIRED,
-            "the gateway does not support WebSocket: send a POST request\n".to_owned(),
-        );
+        let message = "the gateway does not support WebSocket: send a POST request\n";
+        return (StatusCode::UPGRADE_REQUIRED, message).into_response();
     }
     let known = KnownCaller {
         path,
@@ -321,7 +315,8 @@ async fn pass_on(
         true => limits::PAGE,
         false => route.endpoint.name(),
     };
-    let (most, most_of_tenant) = (settings.max_requests, settings.tenant_requests);
+    let most = settings.config.gateway.max_requests.into();
+    let most_of_tenant = settings.tenant_requests;
     let active = ActiveRequest::acquire(&shared.metrics, endpoint, most, tenant, most_of_tenant)?;
     let (mut parts, body) = request.into_parts();
     let mut body = receive(&settings, body).await?;
@@ -404,7 +399,7 @@ async fn receive(settings: &Settings, body: Body) -> Result<Bytes, Refusal> {
             "the request did not arrive in time (`gateway.client_timeout_ms`): send it again",
         ));
     };
-    read.map_err(|BodyError| {
+    read.ok_or_else(|| {
         let message = format!(
             "the request is larger than {} MB (`gateway.max_body_mb`), or its connection broke",
             settings.max_body >> 20
@@ -417,26 +412,22 @@ async fn receive(settings: &Settings, body: Body) -> Result<Bytes, Refusal> {
 /// anything.
 const RESERVED_AT_ONCE: usize = 1 << 20;
 
-/// A body is too large, or its connection broke.
-struct BodyError;
-
-/// Reads a body of at most `most` bytes. Each piece is copied when it arrives. Otherwise all pieces
+/// Reads a body of at most `most` bytes. None if it is larger, or its connection broke. Each piece is
+/// copied when it arrives. Otherwise all pieces
 /// would keep the buffers with which the connection read them until the body is complete.
-async fn read_body(body: Body, most: usize) -> Result<Bytes, BodyError> {
+async fn read_body(body: Body, most: usize) -> Option<Bytes> {
     let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     let mut read = Vec::with_capacity(declared.min(most).min(RESERVED_AT_ONCE));
     let mut pieces = body.into_data_stream();
     while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|_| BodyError)?;
+        let piece = piece.ok()?;
         if piece.len() > most - read.len() {
-            return Err(BodyError);
+            return None;
         }
         read.extend_from_slice(&piece);
     }
-    Ok(read.into())
+    Some(read.into())
 }
-
-const GOOGLE_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
 
 /// Moves a credential from the query into the header that means the same, so that no URL contains it
 /// and the gateway's own token is found there, too. A header that is there stays. Returns the query
@@ -514,12 +505,4 @@ impl ContentTypes {
                 || (self == Self::JsonOrUpload && is_upload)
         })
     }
-}
-
-fn text(status: StatusCode, text: String) -> Response {
-    let mut answer = Response::new(Body::from(text));
-    *answer.status_mut() = status;
-    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-    answer.headers_mut().insert(CONTENT_TYPE, plain);
-    answer
 }

@@ -60,7 +60,8 @@ pub(crate) async fn serve(
             tracing::debug!("cannot turn off delayed sending for a connection: {error}");
         }
     });
-    let (most, limit) = most_connections(shared.settings().max_connections, file_limit());
+    let most = shared.settings().config.gateway.max_connections as usize;
+    let (most, limit) = most_connections(most, file_limit());
     let free = Arc::new(Semaphore::new(most));
     let connections = GracefulShutdown::new();
     let accepting = async {
@@ -81,7 +82,7 @@ pub(crate) async fn serve(
             let (settings, router) = (shared.settings(), router.clone());
             let watcher = connections.watcher();
             tokio::spawn(async move {
-                let limit = settings.header_timeout;
+                let limit = Duration::from_millis(settings.config.gateway.header_timeout_ms);
                 match &settings.tls {
                     None => serve_connection(stream, router, limit, watcher).await,
                     // The handshake comes before the first request, so it has the same time.
@@ -100,7 +101,7 @@ pub(crate) async fn serve(
         () = until_stopped(&mut stopped) => {}
     }
     drop(listener);
-    let shutdown = shared.settings().shutdown.max(Duration::from_millis(1));
+    let shutdown = Duration::from_millis(shared.settings().config.gateway.shutdown_ms.max(1));
     tokio::select! {
         // Connections without a request end at once.
         () = connections.shutdown() => {}

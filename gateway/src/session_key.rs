@@ -161,19 +161,15 @@ const CONTINUED: &[&str] = &[
     "Another language model started to solve this problem",
 ];
 
-/// Whether a raw JSON text contains one of these phrases. They need no JSON escapes, so the text is
-/// not parsed.
-fn holds(raw: &str, texts: &[&str]) -> bool {
-    texts
-        .iter()
-        .any(|text| memchr::memmem::find(raw.as_bytes(), text.as_bytes()).is_some())
-}
-
 /// Whether one of the first three messages is a summary that the agent made of an earlier
 /// conversation.
 pub(crate) fn is_continued(wire: &WireBody<'_>) -> bool {
-    let first = wire.messages.iter().take(3);
-    first.copied().any(|first| holds(first, CONTINUED))
+    // The phrases need no JSON escapes, so the messages are not parsed.
+    let mut first = wire.messages.iter().take(3);
+    first.any(|raw| {
+        let mut phrases = CONTINUED.iter();
+        phrases.any(|phrase| memchr::memmem::find(raw.as_bytes(), phrase.as_bytes()).is_some())
+    })
 }
 
 /// The member of a request that shows that the provider stores or manages the conversation, so that

@@ -325,7 +325,7 @@ impl SessionCell {
 
 /// All sessions in memory, by id. Entries are created on demand and removed when there are too
 /// many.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Sessions {
     slots: Mutex<HashMap<String, (SessionSlot, u64)>>,
     /// Counts uses, so that the slot that was not used for the longest can be found.
@@ -356,14 +356,6 @@ impl Drop for UnderWay {
 }
 
 impl Sessions {
-    pub(crate) fn new() -> Self {
-        Self {
-            slots: Mutex::new(HashMap::new()),
-            clock: AtomicU64::new(0),
-            under_way: Arc::default(),
-        }
-    }
-
     /// Whether this gateway is answering a request of a session.
     pub(crate) fn is_under_way(&self, id: &str) -> bool {
         let all = lock(&self.under_way);

@@ -262,27 +262,17 @@ pub(crate) struct Settings {
     /// How long a request may be held before it is passed on unchanged. Also limits how long the
     /// end of an answer waits for the store.
     pub(crate) max_hold: Duration,
-    pub(crate) max_rounds: u32,
     /// The largest request body in bytes, both as received and after expansion.
     pub(crate) max_body: usize,
     /// How long a client may take to send its request, and to take each piece of its answer.
     pub(crate) client_timeout: Duration,
-    pub(crate) shutdown: Duration,
-    pub(crate) max_requests: i64,
     /// The most requests that one tenant may have under way. If it is not configured, tenants share
     /// `max_requests` evenly.
     pub(crate) tenant_requests: i64,
-    pub(crate) max_connections: usize,
-    pub(crate) header_timeout: Duration,
-    pub(crate) open_sessions: usize,
     pub(crate) access: Access,
     pub(crate) tokens: Tokens,
-    /// Whether requests without a token get the gateway's own key, too. Every program on this
-    /// machine can then use it.
-    pub(crate) open_key: bool,
-    /// The configuration, which says what the windows of models are.
-    config: Config,
-    pub(crate) max_output_tokens: Option<u64>,
+    /// The configuration, for all options that are used as they are written.
+    pub(crate) config: Config,
     /// Sends requests to the providers, with the timeouts of `upstream`. A reload creates a new
     /// one, and requests under way keep the old one.
     client: Client,
@@ -410,12 +400,9 @@ impl Settings {
             },
             observe: gateway.mode == GatewayMode::Observe,
             max_hold: ms(gateway.max_hold_ms),
-            max_rounds: gateway.max_rounds,
             // The configuration counts megabytes.
             max_body: usize::try_from(gateway.max_body_mb << 20).unwrap_or(usize::MAX),
             client_timeout: ms(gateway.client_timeout_ms),
-            shutdown: ms(gateway.shutdown_ms),
-            max_requests: gateway.max_requests.into(),
             tenant_requests: gateway.tenant_requests.map_or_else(
                 || {
                     // If there are more tenants than requests, each one may still have one.
@@ -424,14 +411,9 @@ impl Settings {
                 },
                 i64::from,
             ),
-            max_connections: gateway.max_connections as usize,
-            header_timeout: ms(gateway.header_timeout_ms),
-            open_sessions: gateway.open_sessions as usize,
             access,
             tokens: Tokens::new(token, tenants),
-            open_key: gateway.open_key,
             config: config.clone(),
-            max_output_tokens: config.model.max_output_tokens,
             chatgpt: upstream(Provider::ChatGpt, &own.chatgpt, None)?,
             claude_by_chat: claude_by_chat(&openai, config.model.provider.as_deref()),
             openai,
@@ -476,11 +458,6 @@ impl Settings {
         own.into_iter().chain(upstreams).collect()
     }
 
-    /// The context window of a model in tokens, if the configuration says what it is.
-    pub(crate) fn context_length_of(&self, model: &str) -> Option<u64> {
-        self.config.context_length_of(model)
-    }
-
     /// The gateway's key for a caller's request to a provider. If there is one, it replaces the
     /// caller's credentials.
     pub(crate) fn key(&self, provider: Provider, caller: &Caller) -> ProviderKey<'_> {
@@ -488,14 +465,16 @@ impl Settings {
             None => ProviderKey::None,
             // Every program on this machine can reach the gateway, so its key is only for callers
             // with a token.
-            Some(_) if *caller == Caller::Anybody && !self.open_key => ProviderKey::NeedsToken,
+            Some(_) if *caller == Caller::Anybody && !self.config.gateway.open_key => {
+                ProviderKey::NeedsToken
+            }
             Some(key) => ProviderKey::Added(key),
         }
     }
 
     /// Whether the gateway has a key for a provider that only requests with a token get.
     pub(crate) fn key_needs_token(&self, provider: Provider) -> bool {
-        self.upstream(provider).key.is_some() && !self.open_key
+        self.upstream(provider).key.is_some() && !self.config.gateway.open_key
     }
 
     /// The status line that names the file with the gateway's own token, and the keys that need it.

@@ -46,28 +46,14 @@ const LAST: &[(Purpose, &str)] = &[
         "You are performing a CONTEXT CHECKPOINT COMPACTION",
     ),
     // OpenCode
-    (
-        SUMMARY,
-        "Provide a detailed prompt for continuing our conversation above",
-    ),
-    (
-        SUMMARY,
-        "Provide a detailed summary for continuing our conversation above",
-    ),
+    (SUMMARY, "for continuing our conversation above"),
     // Cline
     (
         SUMMARY,
         "urgent task is to create a comprehensive detailed summary of the conversation",
     ),
     // Gemini CLI and Qwen Code
-    (
-        SUMMARY,
-        "First, reason in your scratchpad. Then, generate the <state_snapshot>",
-    ),
-    (
-        SUMMARY,
-        "First, reason in your scratchpad. Then, generate the updated <state_snapshot>",
-    ),
+    (SUMMARY, "reason in your scratchpad. Then, generate the"),
     // LangChain
     (
         SUMMARY,
@@ -83,7 +69,6 @@ const LAST: &[(Purpose, &str)] = &[
 /// purpose.
 const INSTRUCTIONS: &[(Purpose, &str)] = &[
     // OpenCode
-    ("title", "You are a title generator"),
     (SUMMARY, "Summarize what was done in this conversation"),
     // Gemini CLI and Qwen Code
     (
@@ -107,10 +92,6 @@ const INSTRUCTIONS: &[(Purpose, &str)] = &[
     ("action check", "generating fine-grained security policies"),
     // aider
     (SUMMARY, "*Briefly* summarize this partial conversation"),
-    (
-        "commit message",
-        "one-line Git commit messages based on the provided diffs",
-    ),
     // Claude Code
     (
         "command check",
@@ -123,10 +104,6 @@ const INSTRUCTIONS: &[(Purpose, &str)] = &[
     (
         "topic",
         "Analyze if this message indicates a new conversation topic",
-    ),
-    (
-        "label",
-        "Write a short summary label describing what these tool calls",
     ),
     (
         "search",
@@ -167,9 +144,6 @@ const ONLY: &[(Purpose, &str)] = &[
     // Claude Code
     ("web page", "Web page content:"),
     ("command check", "<policy_spec>"),
-    (SUMMARY, "Summarize this coding conversation"),
-    // OpenCode
-    ("title", "Generate a title for this conversation"),
     // Gemini CLI
     (SUMMARY, "Summarize the following tool output"),
     (SUMMARY, "The following output from the tool '"),
@@ -200,7 +174,6 @@ const MADE: &[(Purpose, &str)] = &[
     ("follow-ups", "followup"),
     ("label", "summary label"),
     (SUMMARY, "in under"),
-    (SUMMARY, "words or less"),
 ];
 
 /// Phrases that say what a title or summary is for. A person who asks for a title usually means a

@@ -94,6 +94,15 @@ impl Progress {
     }
 }
 
+/// Separates the texts of two rounds, which would run into each other without it.
+const TEXT_SEPARATOR: &str = "\n\n";
+
+/// Whether two texts would run into each other.
+fn run_together(before: &str, more: &str) -> bool {
+    before.ends_with(|last: char| !last.is_whitespace())
+        && more.starts_with(|first: char| !first.is_whitespace())
+}
+
 /// The names of the engine's tools that a request offers. Shared between the rounds.
 pub(crate) type ToolNames = Arc<HashSet<String>>;
 

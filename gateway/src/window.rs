@@ -21,7 +21,7 @@ pub(crate) fn of(
     model: &str,
 ) -> Option<AgentWindow> {
     let known = known_window(model).map(|window| window.context_length);
-    let configured = settings.context_length_of(model);
+    let configured = settings.config.context_length_of(model);
     let mut context_length = configured.or(known)?;
     let betas = headers.get_all("anthropic-beta").into_iter();
     let mut betas = betas.filter_map(|value| value.to_str().ok());
@@ -29,7 +29,7 @@ pub(crate) fn of(
         context_length = context_length.max(MILLION);
     }
     let max_output_tokens = longest_answer(wire)
-        .or(settings.max_output_tokens)
+        .or(settings.config.model.max_output_tokens)
         .unwrap_or(0);
     // A client that asks for more than half of the window leaves the length to the provider.
     let reserved = Some(max_output_tokens).filter(|reserved| *reserved < context_length / 2);

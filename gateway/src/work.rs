@@ -58,7 +58,7 @@ fn cores() -> usize {
 /// Runs pieces of blocking work in the order in which they came, see the module documentation. Pieces
 /// that end a request come before those that begin one. Otherwise, if more requests come than can be
 /// answered, each would wait twice behind all others, and hardly any would end.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct WorkPool {
     threads: Arc<Threads>,
     /// The tasks that may start work.
@@ -69,7 +69,6 @@ pub(crate) struct WorkPool {
 type Job = Box<dyn FnOnce() + Send>;
 
 /// The threads of a pool and their queue.
-#[derive(Debug)]
 struct Threads {
     queue: Mutex<Queue>,
     /// How many threads get on with the queue, and how many there are at most.
@@ -109,16 +108,6 @@ impl Queue {
     /// The number of threads that get on with the queue.
     fn quick(&self) -> usize {
         self.busy - self.running.iter().filter(|one| one.is_slow).count()
-    }
-}
-
-impl std::fmt::Debug for Queue {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Queue")
-            .field("waiting", &self.waiting.len())
-            .field("ending", &self.ending.len())
-            .field("busy", &self.busy)
-            .finish_non_exhaustive()
     }
 }
 

@@ -204,7 +204,7 @@ pub mod tokens {
 }
 
 pub use contexture_base::{
-    PerProcess, SecretError, lock, now_ms, secret, secret_if_readable, user_home,
+    PerProcess, SecretError, lock, now_ms, secret, secret_if_readable, suggest::nearest, user_home,
 };
 pub use contexture_contract as contract;
 pub use contexture_engine_api::{Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState};

@@ -31,10 +31,7 @@ pub(super) struct LogFile {
 /// Fails if the path does not exist or its folder cannot be read. Folders below it that cannot be
 /// read are left out.
 pub(super) fn find(path: &Path) -> Result<Vec<LogFile>, CliError> {
-    let unreadable = |source| CliError::Read {
-        input: path.display().to_string(),
-        source,
-    };
+    let unreadable = CliError::read(path);
     let mut found = Vec::new();
     if std::fs::metadata(path).map_err(unreadable)?.is_dir() {
         std::fs::read_dir(path).map_err(unreadable)?;

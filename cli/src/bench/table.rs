@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use super::Comparison;
 use super::score::{DEARER, Score};
 use crate::human::{counted, grouped};
-use crate::replay_table::{dollars, table};
+use crate::replay_table::{dollars, table, window_range};
 use contexture::config::Timing;
 
 /// The columns of a table, each with the two lines of its heading.
@@ -52,13 +52,7 @@ pub(super) fn render(found: &Comparison) -> String {
     }
     let sessions = found.totals.first().map_or(0, |row| row.sessions);
     let requests = found.totals.first().map_or(0, |row| row.requests);
-    let windows = match found.windows {
-        Some((least, most)) if least < most => {
-            format!("windows of {} to {} tokens", grouped(least), grouped(most))
-        }
-        Some((window, _)) => format!("window of {} tokens", grouped(window)),
-        None => "no window".to_owned(),
-    };
+    let windows = window_range(found.windows);
     let _ = writeln!(
         text,
         "{} in {} of {}, {windows}\n",
@@ -80,8 +74,7 @@ pub(super) fn render(found: &Comparison) -> String {
 }
 
 fn rows(scores: &[Score], text: &mut String) {
-    let rows: Vec<_> = scores.iter().map(cells).collect();
-    table(text, &COLUMNS, &rows);
+    table(text, &COLUMNS, scores.iter().map(cells).collect());
 }
 
 fn cells(score: &Score) -> [String; COLUMNS.len()] {

@@ -4,7 +4,6 @@
 //! their own compaction, and OpenCode after a restart. Beside it stands which session an agent has
 //! in a folder, which `contexture mcp --agent` looks up. Only the owner can read the files.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use contexture::Host;
@@ -13,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::Caller;
 use crate::error::CliError;
-use crate::output;
+use crate::{input, output};
 
 pub(super) struct Folder {
     /// The file with the text of the session's last compaction.
@@ -30,7 +29,7 @@ pub(crate) fn session_of(
     agent: Caller,
     folder: &Path,
 ) -> Result<Option<String>, CliError> {
-    read(&noted(host, agent, folder))
+    input::text_of(&noted(host, agent, folder))
 }
 
 impl Folder {
@@ -45,17 +44,14 @@ impl Folder {
     }
 
     pub(super) fn read(&self) -> Result<Option<String>, CliError> {
-        read(&self.text)
+        input::text_of(&self.text)
     }
 
     /// Returns the text and removes it.
     pub(super) fn take(&self) -> Result<Option<String>, CliError> {
         let text = self.read()?;
         if text.is_some() {
-            std::fs::remove_file(&self.text).map_err(|source| CliError::Write {
-                path: self.text.clone(),
-                source,
-            })?;
+            std::fs::remove_file(&self.text).map_err(CliError::write(&self.text))?;
         }
         Ok(text)
     }
@@ -90,23 +86,9 @@ fn hash(text: &str) -> String {
     format!("{:032x}", xxh3_128(text.as_bytes()))
 }
 
-fn read(path: &Path) -> Result<Option<String>, CliError> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(CliError::Read {
-            input: path.display().to_string(),
-            source,
-        }),
-    }
-}
-
 fn write(path: &Path, text: &str) -> Result<(), CliError> {
     if let Some(folder) = path.parent() {
-        make_private_folder(folder).map_err(|source| CliError::Write {
-            path: folder.to_owned(),
-            source,
-        })?;
+        make_private_folder(folder).map_err(CliError::write(folder))?;
     }
     output::write_file(path, text)
 }

@@ -14,7 +14,7 @@ use contexture_testkit::Chat;
 use contexture_testkit::conformance::{Checking, Recording, Subject, check_engine};
 
 use super::folder_of;
-use crate::error::{CliError, Lines};
+use crate::error::CliError;
 use crate::terminal::Progress;
 use crate::{Global, NEGATIVE, OK, input, output, start};
 use contexture::catalog::PluginState;
@@ -53,10 +53,7 @@ pub(crate) fn run(
             ));
         }
     };
-    let unusable = |why: String| CliError::Unusable {
-        library: library.clone(),
-        because: Lines(why),
-    };
+    let unusable = |why: String| CliError::unusable(library, &why);
     let loaded = open_plugin(manifest, library, deadline).map_err(unusable)?;
     let said = loaded.description().clone();
     // A library that was copied from another plugin would otherwise be checked under the wrong

@@ -16,7 +16,7 @@ use contexture_engine_api::make_private_folder;
 
 use super::{folder_of, manifest};
 use crate::edit::{Edit, FileFormat, apply};
-use crate::error::{CliError, Lines, did_you_mean};
+use crate::error::{CliError, did_you_mean};
 use crate::{Global, OK, consent, output, start, terminal};
 use contexture::catalog::{GENERATED, MANIFEST_FILE, Manifest, Plugin, PluginState};
 use contexture::config::Loaded;
@@ -39,12 +39,8 @@ impl Shown {
                 format!("build it first: contexture plugins build {folder}"),
             ));
         };
-        let digest = manifest
-            .digest(library)
-            .map_err(|problem| CliError::Unusable {
-                library: library.clone(),
-                because: Lines(problem.to_string()),
-            })?;
+        let digest = manifest.digest(library);
+        let digest = digest.map_err(|problem| CliError::unusable(library, &problem))?;
         Ok(Self {
             manifest,
             library: library.clone(),
@@ -110,10 +106,7 @@ fn asked(flag: &str) -> &'static str {
 /// manifest is written in a form that cannot be changed at this one place.
 fn pin(shown: &Shown, to: &Path) -> Result<(), CliError> {
     let from = &shown.manifest.path;
-    let text = std::fs::read_to_string(from).map_err(|source| CliError::Read {
-        input: from.display().to_string(),
-        source,
-    })?;
+    let text = std::fs::read_to_string(from).map_err(CliError::read(from))?;
     // A build replaces a generated manifest and would remove the pin, so from now on the text belongs
     // to the user.
     let text = text.strip_prefix(GENERATED).unwrap_or(&text);
@@ -134,13 +127,8 @@ pub(crate) fn install(global: &Global, path: &Path, yes: bool) -> Result<u8, Cli
     let loaded = start::load_config(global)?;
     let shown = Shown::of(&folder_of(path)?)?;
     let name = &shown.manifest.name;
-    shown
-        .manifest
-        .verify(&shown.library)
-        .map_err(|problem| CliError::Unusable {
-            library: shown.library.clone(),
-            because: Lines(problem.to_string()),
-        })?;
+    let verified = shown.manifest.verify(&shown.library);
+    verified.map_err(|problem| CliError::unusable(&shown.library, &problem))?;
     let dir = first_folder(&loaded)?;
     let folder = dir.join(name);
     if shown.library.parent() == std::fs::canonicalize(&folder).ok().as_deref() {
@@ -188,64 +176,14 @@ pub(super) fn first_folder(loaded: &Loaded) -> Result<&Path, CliError> {
     })
 }
 
-/// Puts the library and the manifest of a plugin, pinned to that library, or all files of a program, into its folder in the
-/// plugin folder `dir`. What was there is replaced, and stays whole if anything fails.
+/// Puts the files of a plugin into its folder in the plugin folder `dir`, with the manifest pinned to
+/// them. The folder is replaced as a whole, since a file of an earlier version would not match the pin
+/// of a program. It stays whole if anything fails.
 pub(super) fn put(dir: &Path, shown: &Shown) -> Result<(), CliError> {
     let folder = dir.join(&shown.manifest.name);
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| CliError::Write { path, source }
-    };
-    if shown.manifest.command.is_some() {
-        return put_program(dir, shown);
-    }
-    // Both files are first written completely under other names. Otherwise an interruption would
-    // leave half a plugin that is found, while the one before is gone.
-    make_private_folder(dir).map_err(failed(dir))?;
-    let staged = tempfile::Builder::new()
-        .prefix(".contexture-")
-        .tempdir_in(dir);
-    let staged = staged.map_err(failed(&folder))?;
-    let new_library = staged.path().join("library");
-    // A folder without `plugin.yaml` is not found as a plugin.
-    let new_manifest = staged.path().join("manifest");
-    let (library, manifest) = (
-        folder.join(&shown.manifest.library),
-        folder.join(MANIFEST_FILE),
-    );
-    output::replace_file(&new_library, None, |file| {
-        std::io::copy(&mut std::fs::File::open(&shown.library)?, file)
-    })
-    .map_err(failed(&library))?;
-    // The pin is the hash that was shown. If the library was replaced in the meantime, the copy
-    // does not match and is never loaded.
-    pin(shown, &new_manifest).map_err(|error| match error {
-        CliError::Write { source, .. } => failed(&manifest)(source),
-        error => error,
-    })?;
-    make_private_folder(&folder).map_err(failed(&folder))?;
-    for (new, path) in [(&new_library, &library), (&new_manifest, &manifest)] {
-        std::fs::rename(new, path).map_err(failed(path))?;
-    }
-    Ok(())
-}
-
-/// Puts all files of a plugin that is a program into its folder in the plugin folder `dir`, with the
-/// manifest pinned to them. The folder is replaced as a whole, since a file of an earlier version
-/// would not match the pin.
-fn put_program(dir: &Path, shown: &Shown) -> Result<(), CliError> {
-    let folder = dir.join(&shown.manifest.name);
-    let failed = |source| CliError::Write {
-        path: folder.clone(),
-        source,
-    };
-    let files = shown
-        .manifest
-        .files()
-        .map_err(|problem| CliError::Unusable {
-            library: shown.library.clone(),
-            because: Lines(problem.to_string()),
-        })?;
+    let failed = CliError::write(&folder);
+    let files = shown.manifest.files();
+    let files = files.map_err(|problem| CliError::unusable(&shown.library, &problem))?;
     make_private_folder(dir).map_err(failed)?;
     let staged = tempfile::Builder::new()
         .prefix(".contexture-")
@@ -261,7 +199,12 @@ fn put_program(dir: &Path, shown: &Shown) -> Result<(), CliError> {
             .and_then(|()| std::fs::copy(from.join(&file), &to))
             .map_err(failed)?;
     }
-    pin(shown, &new.join(MANIFEST_FILE))?;
+    // The pin is the hash that was shown. If a file was replaced in the meantime, the copy does not
+    // match and is never loaded.
+    pin(shown, &new.join(MANIFEST_FILE)).map_err(|error| match error {
+        CliError::Write { source, .. } => failed(source),
+        error => error,
+    })?;
     if folder.exists() {
         // The old files go with the temporary folder.
         std::fs::rename(&folder, staged.path().join("old")).map_err(failed)?;
@@ -326,10 +269,7 @@ pub(crate) fn remove(global: &Global, name: &str, yes: bool) -> Result<u8, CliEr
         true => std::fs::remove_file(&folder),
         false => std::fs::remove_dir_all(&folder),
     };
-    removed.map_err(|source| CliError::Write {
-        path: folder.clone(),
-        source,
-    })?;
+    removed.map_err(CliError::write(&folder))?;
     let mut text = format!("removed {}\n", folder.display());
     let kept = loaded.home.join("engines").join(name);
     if kept.exists() {

@@ -235,10 +235,7 @@ pub(crate) fn run(name: &str, from: From, api: Option<&str>) -> Result<u8, CliEr
 /// Writes the files into a temporary folder and renames it, so that no incomplete crate is left
 /// behind if something fails.
 fn write(folder: &Path, files: &[(String, String)]) -> Result<(), CliError> {
-    let failed = |source| CliError::Write {
-        path: folder.to_owned(),
-        source,
-    };
+    let failed = CliError::write(folder);
     if folder.exists() {
         return Err(CliError::usage(
             format!("{} already exists", folder.display()),
@@ -321,12 +318,7 @@ fn lossless(name: &str, api: &ApiSource) -> Result<Files, CliError> {
             format!("get a checkout of {REPOSITORY}, and name its folder: --from lcm --api PATH"),
         ));
     };
-    let read = |path: &Path| {
-        std::fs::read_to_string(path).map_err(|source| CliError::Read {
-            input: path.display().to_string(),
-            source,
-        })
-    };
+    let read = |path: &Path| std::fs::read_to_string(path).map_err(CliError::read(path));
     let package = sources.join("engines/lcm");
     let place = |folder: &str| sources.join(folder).display().to_string();
     let whole = read(&package.join("Cargo.toml"))?;
@@ -340,10 +332,7 @@ fn lossless(name: &str, api: &ApiSource) -> Result<Files, CliError> {
     )];
     let mut folders = vec![package.join("src")];
     while let Some(folder) = folders.pop() {
-        let unreadable = |source| CliError::Read {
-            input: folder.display().to_string(),
-            source,
-        };
+        let unreadable = CliError::read(&folder);
         for entry in std::fs::read_dir(&folder).map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();
             if path.is_dir() {

@@ -142,7 +142,7 @@ fn advice(mut tried: Vec<Tried>, without: f64) -> String {
         ["of none", ""],
         ["", ""],
     ];
-    table(&mut text, &columns, &rows);
+    table(&mut text, &columns, rows);
     let Some(best) = tried.first().filter(|best| best.failures == 0) else {
         return text;
     };

@@ -154,10 +154,8 @@ struct Given {
 #[derive(Debug)]
 pub(super) struct Addresses {
     given: Vec<Given>,
-    /// The address in Contexture's configuration.
-    openai: Option<String>,
-    anthropic: Option<String>,
-    google: Option<String>,
+    /// The addresses in Contexture's configuration.
+    config: Upstream,
     codex: Codex,
 }
 
@@ -302,19 +300,18 @@ impl Addresses {
         }
         Ok(Self {
             given,
-            openai: config.openai.base_url.clone(),
-            anthropic: config.anthropic.base_url.clone(),
-            google: config.google.base_url.clone(),
+            config: config.clone(),
             codex: agent.codex(env),
         })
     }
 
     fn named(&self, api: Api) -> Option<&str> {
-        match api {
-            Api::OpenAi => self.openai.as_deref(),
-            Api::Anthropic => self.anthropic.as_deref(),
-            Api::Google => self.google.as_deref(),
-        }
+        let provider = match api {
+            Api::OpenAi => &self.config.openai,
+            Api::Anthropic => &self.config.anthropic,
+            Api::Google => &self.config.google,
+        };
+        provider.base_url.as_deref()
     }
 
     /// Returns the address that is the upstream of an API if the configuration names none.
@@ -590,14 +587,11 @@ impl Agent {
             }
         }
         // If Codex has a login, it prefers that and sends it to another address.
-        if self.name == "codex" && pass.openai && !self.codex_has_login() {
+        let env = |name: &str| std::env::var(name).ok();
+        let is_codex = self.name == "codex" && pass.openai;
+        if is_codex && read_of_codex(&env, "auth.json").is_empty() {
             told.env("CODEX_API_KEY", token);
         }
-    }
-
-    fn codex_has_login(&self) -> bool {
-        let env = |name: &str| std::env::var(name).ok();
-        codex_folder(&env).is_some_and(|folder| folder.join("auth.json").exists())
     }
 
     /// Returns a note for the user if the agent cannot send the required token, so that its

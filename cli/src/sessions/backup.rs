@@ -25,10 +25,7 @@ pub(super) fn back_up(engines: &Engines, to: &Path) -> Result<u8, CliError> {
         "back up the database (`pg_dump --schema=contexture`), or copy its sessions into a file (`contexture store \
          copy --from postgres --to sqlite`)",
     )?;
-    let to = std::path::absolute(to).map_err(|source| CliError::Write {
-        path: to.to_owned(),
-        source,
-    })?;
+    let to = std::path::absolute(to).map_err(CliError::write(to))?;
     if let Some(folder) = to.parent() {
         check_folder(folder, &to)?;
     }
@@ -46,13 +43,8 @@ fn check_folder(folder: &Path, file: &Path) -> Result<(), CliError> {
             format!("make it (mkdir -p {shown}), or name a file in a folder that is there"),
         ));
     }
-    match tempfile::tempfile_in(folder) {
-        Ok(_) => Ok(()),
-        Err(source) => Err(CliError::Write {
-            path: file.to_owned(),
-            source,
-        }),
-    }
+    let made = tempfile::tempfile_in(folder);
+    made.map(drop).map_err(CliError::write(file))
 }
 
 /// Copies everything that is stored into the new folder `to`, and returns its size in bytes and the
@@ -69,10 +61,7 @@ fn copy_to(engines: &Engines, to: &Path) -> Result<Value, CliError> {
             "name another folder",
         ));
     }
-    let cannot_write = |source| CliError::Write {
-        path: to.to_owned(),
-        source,
-    };
+    let cannot_write = CliError::write(to);
     let beside = to.parent().unwrap_or(Path::new("."));
     let made = tempfile::Builder::new()
         .prefix(".contexture-backup-")

@@ -51,6 +51,7 @@ pub(super) struct SetupContext<'a> {
 }
 
 /// The changes for one agent.
+#[derive(Default)]
 pub(super) struct Plan {
     pub(super) files: Vec<PlannedFile>,
     /// What the user has to know or do.
@@ -63,11 +64,35 @@ pub(super) struct PlannedFile {
     pub(super) edits: Vec<Edit>,
 }
 
-fn file(path: PathBuf, format: FileFormat, edits: Vec<Edit>) -> PlannedFile {
-    PlannedFile {
-        path,
-        format,
-        edits,
+impl Plan {
+    fn edit(
+        mut self,
+        format: FileFormat,
+        path: PathBuf,
+        edits: impl IntoIterator<Item = Edit>,
+    ) -> Self {
+        self.files.push(PlannedFile {
+            path,
+            format,
+            edits: edits.into_iter().collect(),
+        });
+        self
+    }
+
+    /// Adds a file of our own with this text.
+    fn own(self, path: PathBuf, text: impl Into<String>) -> Self {
+        self.edit(FileFormat::Own, path, [Edit::Text(text.into())])
+    }
+
+    /// Adds the MCP server to the file in which most agents have theirs.
+    fn mcp_server(self, path: PathBuf, server: Value) -> Self {
+        let edit = Edit::set(&["mcpServers", NAME], server);
+        self.edit(FileFormat::Json, path, [edit])
+    }
+
+    fn note(mut self, note: impl Into<String>) -> Self {
+        self.notes.push(note.into());
+        self
     }
 }
 

@@ -11,7 +11,7 @@ use contexture_engine_api::make_private_folder;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{FileError, read_text};
+use super::{Change, FileError, read_text};
 use crate::edit::{Conflict, Edit, FileFormat, TakenBack, take_back};
 use crate::error::CliError;
 use crate::output;
@@ -50,14 +50,6 @@ pub(super) struct Entry {
     pub(super) folders: Vec<PathBuf>,
 }
 
-/// What an undo does to one file.
-pub(super) struct Undone {
-    pub(super) now: Option<String>,
-    pub(super) then: Option<String>,
-    /// What stays because the user changed it, with the name of the file.
-    pub(super) left: Vec<String>,
-}
-
 impl Entry {
     pub(super) fn new(
         path: PathBuf,
@@ -85,9 +77,10 @@ impl Entry {
         }
     }
 
-    /// Returns the text without the change. If the file is as the command left it, that is the
-    /// text from before, byte for byte. Otherwise only the edits are removed.
-    pub(super) fn undone(&self) -> Result<Undone, FileError> {
+    /// Returns what an undo does to the file, and what stays because the user changed it, with the
+    /// name of the file. If the file is as the command left it, it gets the text from before, byte
+    /// for byte. Otherwise only the edits are removed.
+    pub(super) fn undone(&self) -> Result<(Change, Vec<String>), FileError> {
         let now = read_text(&self.path)?;
         let is_ours = now
             .as_deref()
@@ -109,11 +102,13 @@ impl Entry {
         };
         let path = self.path.display();
         let left = taken.left.iter();
-        Ok(Undone {
-            now,
-            then: taken.text,
-            left: left.map(|what| format!("{path} is left: {what}")).collect(),
-        })
+        let left = left.map(|what| format!("{path} is left: {what}"));
+        let change = Change {
+            path: self.path.clone(),
+            before: now,
+            after: taken.text,
+        };
+        Ok((change, left.collect()))
     }
 }
 
@@ -154,15 +149,12 @@ impl Journal {
         let path = Self::path(home, agent);
         let folder = home.join("setup");
         let made = make_private_folder(home).and_then(|()| make_private_folder(&folder));
-        made.map_err(|source| CliError::Write {
-            path: folder,
-            source,
-        })?;
+        made.map_err(CliError::write(&folder))?;
         output::write_file(&path, &output::pretty(self))
     }
 
     pub(super) fn delete(home: &Path, agent: &str) -> Result<(), CliError> {
         let path = Self::path(home, agent);
-        std::fs::remove_file(&path).map_err(|source| CliError::Write { path, source })
+        std::fs::remove_file(&path).map_err(CliError::write(&path))
     }
 }

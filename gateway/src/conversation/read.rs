@@ -10,7 +10,7 @@ use contexture::session::{AgentWindow, RecordError};
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{PassThrough, RequestKind, TurnRequest, is_surely_too_large};
+use super::{NoTurn, PassThrough, TurnRequest, is_surely_too_large};
 use crate::agent_model;
 use crate::api::Api;
 use crate::body::SharedBody;
@@ -62,17 +62,15 @@ impl PostRequest {
 
 /// Reads a request, decides what kind it is, and finds or begins its session.
 ///
-/// Side calls, requests without messages and conversations that the provider manages are passed on
-/// unchanged. Everything else becomes a turn.
-///
 /// # Errors
-/// The body is not text or not in the API's format, the model's window is unknown, or the record
-/// cannot be read.
+/// Side calls, requests without messages and conversations that the provider manages are passed on
+/// unchanged. Everything else becomes a turn, or fails: the body is not text or not in the API's
+/// format, the model's window is unknown, or the record cannot be read.
 pub(crate) fn read(
     shared: &Shared,
     settings: &Settings,
     post: &PostRequest,
-) -> Result<RequestKind, Failure> {
+) -> Result<Arc<TurnRequest>, NoTurn> {
     let PostRequest {
         api,
         headers,
@@ -89,12 +87,12 @@ pub(crate) fn read(
     let body = match SharedBody::split(text, Some(format)) {
         // Responses takes a template in place of an input.
         Err(FormatError::NotThis { .. }) => {
-            return Ok(RequestKind::PassThrough(PassThrough {
+            return Err(NoTurn::PassThrough(Box::new(PassThrough {
                 why: no_messages(),
                 session: None,
                 summary_target: None,
                 as_turn: None,
-            }));
+            })));
         }
         split => split.map_err(|error| Failure::new("format", error))?,
     };
@@ -122,19 +120,9 @@ pub(crate) fn read(
     };
     let key = session_key::key(headers, &wire);
     let Some(why) = why else {
-        let request = turn_request(shared, settings, post, body, &key)?;
-        return Ok(match request {
-            Ok(request) => RequestKind::Turn(Arc::new(request)),
-            Err(why) => RequestKind::PassThrough(PassThrough {
-                why,
-                session: key.name,
-                summary_target: None,
-                as_turn: None,
-            }),
-        });
+        return turn_request(shared, settings, post, body, &key).map(Arc::new);
     };
-    let summary_target = summary_target(shared, post, &wire, &key, &why)
-        .map_err(|error| Failure::new("record", error))?;
+    let summary_target = summary_target(shared, post, &wire, &key, &why).map_err(Failure::from)?;
     // It may bring the history as a text of its own, which is no message of the session. Finding a
     // session for it reserves an id, which a turn may need, so it is done only to shorten the text.
     let is_too_large = || {
@@ -146,12 +134,12 @@ pub(crate) fn read(
         true => as_turn(shared, settings, post, body, &key),
         false => None,
     };
-    Ok(RequestKind::PassThrough(PassThrough {
+    Err(NoTurn::PassThrough(Box::new(PassThrough {
         summary_target,
         as_turn,
         session: key.name,
         why,
-    }))
+    })))
 }
 
 /// The turn that a request for a summary would be. None if it cannot be one, or refers to items.
@@ -162,7 +150,7 @@ fn as_turn(
     body: SharedBody,
     key: &SessionKey,
 ) -> Option<Arc<TurnRequest>> {
-    let request = turn_request(shared, settings, post, body, key).ok()?.ok()?;
+    let request = turn_request(shared, settings, post, body, key).ok()?;
     let is_whole = request.references.is_empty();
     is_whole.then(|| {
         Arc::new(TurnRequest {
@@ -181,18 +169,18 @@ fn model_of<'r>(post: &'r PostRequest, wire: &'r formats::WireBody<'_>) -> &'r s
         .unwrap_or_default()
 }
 
-/// Finds or begins the session of a request that is to become a turn. Returns the reason if it
-/// cannot become one, because it refers to items that are not known.
+/// Finds or begins the session of a request that is to become a turn.
 ///
 /// # Errors
-/// The request has too many messages, the model's window is unknown, or the record cannot be read.
+/// The request refers to items that are not known, or has too many messages, the model's window is
+/// unknown, or the record cannot be read.
 fn turn_request(
     shared: &Shared,
     settings: &Settings,
     post: &PostRequest,
     body: SharedBody,
     key: &SessionKey,
-) -> Result<Result<TurnRequest, UnmanagedReason>, Failure> {
+) -> Result<TurnRequest, NoTurn> {
     let PostRequest { api, headers, .. } = post;
     let api = *api;
     let format = api.format();
@@ -206,38 +194,39 @@ fn turn_request(
             let detail = format!(
                 "the item {id} did not come through this gateway; a client that sends whole items (`store: false`) is managed"
             );
-            let why = UnmanagedReason::new(Status::NotManaged, "item_reference", detail);
-            return Ok(Err(why));
+            return Err(NoTurn::PassThrough(Box::new(PassThrough {
+                why: UnmanagedReason::new(Status::NotManaged, "item_reference", detail),
+                session: key.name.clone(),
+                summary_target: None,
+                as_turn: None,
+            })));
         }
     };
     let wire = body.wire();
     let model = model_of(post, &wire);
     let count = wire.messages.len();
     if count > MAX_MESSAGES {
-        return Err(Failure::new(
-            "too_many_messages",
-            format!("the request has {count} messages, and a session at most {MAX_MESSAGES}"),
-        ));
+        let detail =
+            format!("the request has {count} messages, and a session at most {MAX_MESSAGES}");
+        return Err(Failure::new("too_many_messages", detail).into());
     }
     // Without a window, no engine could decide when to compact.
     let Some(agent) = window::of(settings, headers, &wire, model) else {
-        return Err(Failure::new(
-            "unknown_window",
-            format!(
-                "the context window of model `{model}` is unknown: set `context_length` in `compression.models` or in `model`"
-            ),
-        ));
+        let detail = format!(
+            "the context window of model `{model}` is unknown: set `context_length` in `compression.models` or in `model`"
+        );
+        return Err(Failure::new("unknown_window", detail).into());
     };
     let identities = shared.identities.identify(format, &wire.messages);
     let name = name_of(key, &identities);
     let identities_before = shared.identities.identify(format, &wire.compacted);
     let query = query(post, &wire, key, &identities, &identities_before);
     let (record, scope) = (shared.host.record(), post.scope());
-    let found = lineage::find(record, &shared.sessions, &scope, &name, &query)
-        .map_err(|error| Failure::new("record", error))?;
+    let found =
+        lineage::find(record, &shared.sessions, &scope, &name, &query).map_err(Failure::from)?;
     let identities: Vec<u64> = identities.iter().map(|message| message.identity).collect();
     let without_tools = forbids_tools(api, &wire);
-    Ok(Ok(TurnRequest {
+    Ok(TurnRequest {
         agent_model: agent_model(shared, settings, post, model, &agent),
         api,
         sender: metrics::agent(headers),
@@ -258,7 +247,7 @@ fn turn_request(
         not_stored: OnceLock::new(),
         body,
         references,
-    }))
+    })
 }
 
 /// The agent's own model with the client's credentials, if the configuration says that it writes

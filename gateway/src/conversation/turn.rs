@@ -118,8 +118,7 @@ impl TurnRequest {
             return Err(given_up());
         }
         let mut guard = cell.acquire(&shared.host, &self.spec)?;
-        let holds = self.found.still_holds(shared.host.record());
-        if !holds.map_err(|error| Failure::new("record", error))? {
+        if !self.found.still_holds(shared.host.record())? {
             return Err(Failure::overtaken());
         }
         if is_given_up() {

@@ -115,17 +115,11 @@ fn azure_is_asked_for_the_deployment_that_the_client_names() {
     assert_eq!(model_in(path), Some("gpt-4o"));
     assert_eq!(model_in("/v1/chat/completions"), None);
     for (base, header) in [
-        (host, KeyHeader::ApiKey),
-        (
-            "https://r.openai.azure.com:443/openai/v1",
-            KeyHeader::ApiKey,
-        ),
-        (
-            "https://r.services.ai.azure.com/openai/v1",
-            KeyHeader::ApiKey,
-        ),
-        ("https://openai.azure.com.evil.test", KeyHeader::Bearer),
-        ("https://api.groq.com/openai/v1", KeyHeader::Bearer),
+        (host, API_KEY),
+        ("https://r.openai.azure.com:443/openai/v1", API_KEY),
+        ("https://r.services.ai.azure.com/openai/v1", API_KEY),
+        ("https://openai.azure.com.evil.test", AUTHORIZATION),
+        ("https://api.groq.com/openai/v1", AUTHORIZATION),
     ] {
         let upstream = Upstream::new(Provider::OpenAi, Some(base), None);
         assert_eq!(upstream.key_header(Provider::OpenAi), header, "{base}");

@@ -1,13 +1,13 @@
 //! Sends the first request of a turn to the provider, and deals with refusals.
 //!
-//! [`managed`] is the entry point. It calls [`send_fitting`], which sends the turn's body. If the
+//! [`managed`] is the entry point. It calls [`call_model`], which sends the turn's body. If the
 //! provider says that the body is too long, it asks the session for a smaller one and sends that,
 //! up to three times. Some providers report this only as the first event of a stream, so the
 //! beginning of the stream is read before anything reaches the client. If the provider refuses the
 //! body for another reason, the client's own request is sent instead.
 //!
-//! [`rounds`](super::rounds) reads the answer that has begun. It also calls [`send_fitting`] for
-//! later rounds. [`overflow`](crate::overflow) recognizes the providers' error messages.
+//! [`rounds`](super::rounds) reads the answer that has begun. It also calls [`call_model`] for later
+//! rounds. [`overflow`](crate::overflow) recognizes the providers' error messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,15 +55,12 @@ pub(super) async fn managed(
     (result, hold_time): (TurnResult, Duration),
     active: ActiveRequest,
 ) -> Response {
-    let call = exchange.model_call(&request);
-    let sending = send_fitting(&exchange, &slot, &request, result);
-    let SentTurn { result, answer } = match sending.instrument(call.span.clone()).await {
+    let (result, answer, call) = match call_model(&exchange, &slot, &request, result).await {
         Ok(sent) => sent,
         Err(error) => return unreachable(exchange.api, &error),
     };
     let (session, compaction) = (result.session.clone(), result.compaction.clone());
     let wants_list = exchange.wants_list;
-    answer.note_refusal(&call);
     let answer = match answer {
         ProviderAnswer::Refused(refused) if refused.is_about_content() && result.is_changed => {
             // The engine may have made an invalid request from a valid one, so the client's own
@@ -86,12 +83,6 @@ pub(super) async fn managed(
     answer
 }
 
-/// The turn that was sent in the end, and the provider's response to it.
-pub(super) struct SentTurn {
-    pub(super) result: TurnResult,
-    pub(super) answer: ProviderAnswer,
-}
-
 /// How a provider responds to a turn. An answer may still have an error status that has nothing to
 /// do with the body, such as a rate limit.
 pub(super) enum ProviderAnswer {
@@ -102,7 +93,7 @@ pub(super) enum ProviderAnswer {
 
 impl ProviderAnswer {
     /// Notes that the provider refused the model call, if it did.
-    pub(super) fn note_refusal(&self, call: &ModelCall) {
+    fn note_refusal(&self, call: &ModelCall) {
         let status = match self {
             Self::Started(_, response) => response.status(),
             Self::Refused(refused) => refused.status,
@@ -146,6 +137,25 @@ impl ProviderRefusal {
     }
 }
 
+/// Sends a turn as a model call. Returns the turn that was sent in the end, and the provider's response
+/// to it.
+///
+/// # Errors
+/// The provider cannot be reached.
+pub(super) async fn call_model(
+    exchange: &Exchange,
+    slot: &SessionSlot,
+    request: &Arc<TurnRequest>,
+    result: TurnResult,
+) -> Result<(TurnResult, ProviderAnswer, ModelCall), Unreachable> {
+    let spec = &request.spec;
+    let call = ModelCall::begin(exchange.provider, &spec.agent.model, &spec.id);
+    let sending = send_fitting(exchange, slot, request, result);
+    let (result, answer) = sending.instrument(call.span.clone()).await?;
+    answer.note_refusal(&call);
+    Ok((result, answer, call))
+}
+
 /// Sends a turn. If the provider says that it does not fit, sends smaller versions until one fits
 /// or nothing smaller can be made.
 ///
@@ -154,12 +164,12 @@ impl ProviderRefusal {
 ///
 /// # Errors
 /// The provider cannot be reached.
-pub(super) async fn send_fitting(
+async fn send_fitting(
     exchange: &Exchange,
     slot: &SessionSlot,
     request: &Arc<TurnRequest>,
     mut result: TurnResult,
-) -> Result<SentTurn, Unreachable> {
+) -> Result<(TurnResult, ProviderAnswer), Unreachable> {
     let mut shares = WINDOW_SHARES.iter();
     loop {
         let mut response = exchange.send(result.take_body(request)).await?;
@@ -175,10 +185,7 @@ pub(super) async fn send_fitting(
             // Other errors in a stream are for the client, and reach it as part of the stream.
             match immediate_error(exchange.api, &start.bytes) {
                 Some(error) if overflow(400, &error).is_some() => Some(error),
-                _ => {
-                    let answer = ProviderAnswer::Started(start, response);
-                    return Ok(SentTurn { result, answer });
-                }
+                _ => return Ok((result, ProviderAnswer::Started(start, response))),
             }
         };
         let error = error.unwrap_or_default();
@@ -212,8 +219,7 @@ pub(super) async fn send_fitting(
             stream: Some(start.bytes).filter(|start| !start.is_empty()),
             is_overflow: found.is_some(),
         };
-        let answer = ProviderAnswer::Refused(refused);
-        return Ok(SentTurn { result, answer });
+        return Ok((result, ProviderAnswer::Refused(refused)));
     }
 }
 
@@ -261,35 +267,28 @@ async fn send_original(
 }
 
 /// Reads a stream up to its first event with content, for at most [`START_TIMEOUT`]. If the request
-/// does not fit, that event says so. Streams of Responses begin with announcements, which are
-/// skipped.
+/// does not fit, that event says so.
 async fn read_start(api: Api, response: &mut reqwest::Response, start: &mut StreamStart) {
     let until = tokio::time::Instant::now() + START_TIMEOUT;
-    let mut events = Events::default();
-    events.push(&start.bytes);
-    loop {
-        while let Some(event) = events.next() {
-            let begins = |data: &str| {
-                let mut kinds = ANNOUNCEMENTS.iter();
-                api == Api::Responses && kinds.any(|kind| data.contains(kind))
-            };
-            if event.data.is_some_and(|data| !begins(&data)) {
-                return;
-            }
-        }
-        let Ok(chunk) = tokio::time::timeout_at(until, response.chunk()).await else {
+    while beginning(api, &start.bytes).is_none() {
+        let more = tokio::time::timeout_at(until, read_on(response, start)).await;
+        if more != Ok(true) {
             return;
-        };
-        match chunk {
-            Ok(Some(chunk)) => {
-                start.bytes.extend_from_slice(&chunk);
-                events.push(&chunk);
-            }
-            Ok(None) => return,
-            Err(error) => {
-                start.broken = Some(cause_of(&error));
-                return;
-            }
+        }
+    }
+}
+
+/// Reads the next piece of an answer. Returns false if there is none.
+async fn read_on(response: &mut reqwest::Response, start: &mut StreamStart) -> bool {
+    match response.chunk().await {
+        Ok(Some(chunk)) => {
+            start.bytes.extend_from_slice(&chunk);
+            true
+        }
+        Ok(None) => false,
+        Err(error) => {
+            start.broken = Some(cause_of(&error));
+            false
         }
     }
 }
@@ -301,16 +300,11 @@ async fn begins_stream(response: &mut reqwest::Response, start: &mut StreamStart
         return response.status().is_success();
     }
     loop {
-        match begins_like_events(&start.bytes) {
-            Some(begins) => return begins,
-            None => match response.chunk().await {
-                Ok(Some(chunk)) => start.bytes.extend_from_slice(&chunk),
-                Ok(None) => return false,
-                Err(error) => {
-                    start.broken = Some(cause_of(&error));
-                    return false;
-                }
-            },
+        if let Some(begins) = begins_like_events(&start.bytes) {
+            return begins;
+        }
+        if !read_on(response, start).await {
+            return false;
         }
     }
 }
@@ -327,33 +321,31 @@ fn begins_like_events(bytes: &[u8]) -> Option<bool> {
     (!may_become_one).then_some(false)
 }
 
-/// The events of a Responses stream that only announce the answer.
-const ANNOUNCEMENTS: [&str; 3] = [
-    "\"response.created\"",
-    "\"response.in_progress\"",
-    "\"response.queued\"",
-];
-
 /// The error of a stream whose first event with content is an error. Returns None for every other
 /// stream.
 pub(super) fn immediate_error(api: Api, start: &[u8]) -> Option<Vec<u8>> {
+    beginning(api, start).flatten()
+}
+
+/// Whether the first event with content in a stream is an error, and that error. None if there is no
+/// such event yet: streams of Responses begin with announcements.
+fn beginning(api: Api, start: &[u8]) -> Option<Option<Vec<u8>>> {
     let mut events = Events::default();
     events.push(start);
     while let Some(event) = events.next() {
         if event.data.is_none() {
             continue;
         }
-        let data = event.json()?;
+        let data = event.json().unwrap_or_default();
         let is_error = data["error"].is_object() || data["error"].is_string();
-        match data["type"].as_str() {
-            Some("response.failed") => return Some(data["response"].to_string().into_bytes()),
-            Some("error") => return Some(data.to_string().into_bytes()),
-            _ if matches!(api, Api::Chat | Api::Gemini) && is_error => {
-                return Some(data.to_string().into_bytes());
-            }
-            Some("response.created" | "response.in_progress" | "response.queued") => {}
-            _ => return None,
-        }
+        let error = match data["type"].as_str() {
+            Some("response.created" | "response.in_progress" | "response.queued") => continue,
+            Some("response.failed") => Some(&data["response"]),
+            Some("error") => Some(&data),
+            _ if matches!(api, Api::Chat | Api::Gemini) && is_error => Some(&data),
+            _ => None,
+        };
+        return Some(error.map(|error| error.to_string().into_bytes()));
     }
     None
 }

@@ -4,14 +4,13 @@
 //! responses, which grows as the model writes. The gateway always asks the provider for events, and
 //! [`as_list`] writes the client's list from what the client may see of them.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http_body::Frame;
+use http_body_util::{BodyStream, StreamBody};
 
 use super::replies::is_event_stream;
 use crate::endpoint;
@@ -43,89 +42,71 @@ pub(super) fn as_list(answer: Response) -> Response {
     let (mut parts, inner) = answer.into_parts();
     let json = HeaderValue::from_static("application/json");
     parts.headers.insert(CONTENT_TYPE, json);
-    let list = ListBody {
-        inner,
-        events: Events::default(),
-        has_begun: false,
-        end: None,
-    };
-    Response::from_parts(parts, Body::new(list))
+    let mut list = ListWriter::default();
+    // None stands for the end of the stream.
+    let frames = BodyStream::new(inner).map(Some);
+    let frames = frames.chain(stream::once(async { None }));
+    let frames = frames.flat_map(move |frame| stream::iter(list.frames(frame)));
+    Response::from_parts(parts, Body::new(StreamBody::new(frames)))
 }
 
-/// The body of a list that is written from a stream of events.
-struct ListBody {
-    inner: Body,
+type BodyFrame = Result<Frame<Bytes>, axum::Error>;
+
+/// Writes a list from a stream of events.
+#[derive(Default)]
+struct ListWriter {
     events: Events,
     has_begun: bool,
-    /// The last frame of the stream, once the list has its end: its trailers, or none.
-    end: Option<Option<Frame<Bytes>>>,
+    has_ended: bool,
 }
 
-impl ListBody {
-    /// Adds the response in an event to the list.
-    fn add(has_begun: &mut bool, event: &Event<'_>, out: &mut Vec<u8>) {
-        if let Some(data) = event.data.as_ref().filter(|_| event.json().is_some()) {
-            let before = if std::mem::replace(has_begun, true) {
-                ",\r\n"
-            } else {
-                "["
-            };
-            out.extend_from_slice(before.as_bytes());
-            out.extend_from_slice(data.as_bytes());
+impl ListWriter {
+    /// The frames of the list for the next frame of the stream. Trailers are the last one.
+    fn frames(&mut self, frame: Option<BodyFrame>) -> Vec<BodyFrame> {
+        if self.has_ended {
+            return Vec::new();
         }
+        let (list, after) = match frame.map(|frame| frame.map(Frame::into_data)) {
+            Some(Ok(Ok(data))) => (self.add(&data), None),
+            Some(Ok(Err(trailers))) => (self.end(), Some(Ok(trailers))),
+            // The client can tell by the missing end that the list is not whole.
+            Some(Err(error)) => (Vec::new(), Some(Err(error))),
+            None => (self.end(), None),
+        };
+        self.has_ended |= after.is_some();
+        let list = (!list.is_empty()).then(|| Ok(Frame::data(Bytes::from(list))));
+        list.into_iter().chain(after).collect()
+    }
+
+    fn add(&mut self, data: &[u8]) -> Vec<u8> {
+        self.events.push(data);
+        let mut out = Vec::new();
+        while let Some(event) = self.events.next() {
+            write(&event, &mut self.has_begun, &mut out);
+        }
+        out
     }
 
     /// The end of the list, with an event that has no end of its own.
-    fn rest(&mut self) -> Bytes {
+    fn end(&mut self) -> Vec<u8> {
+        self.has_ended = true;
         let mut out = Vec::new();
         if let Some(event) = self.events.rest() {
-            Self::add(&mut self.has_begun, &event, &mut out);
+            write(&event, &mut self.has_begun, &mut out);
         }
         out.extend_from_slice(if self.has_begun { b"]" } else { b"[]" });
-        Bytes::from(out)
+        out
     }
 }
 
-impl http_body::Body for ListBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        if let Some(last) = &mut self.end {
-            return Poll::Ready(last.take().map(Ok));
-        }
-        loop {
-            let polled = Pin::new(&mut self.inner).poll_frame(context);
-            let Poll::Ready(frame) = polled else {
-                return Poll::Pending;
-            };
-            let trailers = match frame {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => {
-                        let this = &mut *self;
-                        let mut out = Vec::new();
-                        this.events.push(&data);
-                        while let Some(event) = this.events.next() {
-                            Self::add(&mut this.has_begun, &event, &mut out);
-                        }
-                        if out.is_empty() {
-                            continue;
-                        }
-                        return Poll::Ready(Some(Ok(Frame::data(Bytes::from(out)))));
-                    }
-                    Err(trailers) => Some(trailers),
-                },
-                // The client can tell by the missing end that the list is not whole.
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                None => None,
-            };
-            let rest = self.rest();
-            self.end = Some(trailers);
-            return Poll::Ready(Some(Ok(Frame::data(rest))));
-        }
+/// Writes the response in an event.
+fn write(event: &Event<'_>, has_begun: &mut bool, out: &mut Vec<u8>) {
+    if let Some(data) = event.data.as_ref().filter(|_| event.json().is_some()) {
+        out.extend_from_slice(match std::mem::replace(has_begun, true) {
+            true => b",\r\n",
+            false => b"[",
+        });
+        out.extend_from_slice(data.as_bytes());
     }
 }
 

@@ -9,11 +9,11 @@
 //! [`rounds`](super::rounds).
 
 use axum::body::Body;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures_util::stream::poll_fn;
+use futures_util::StreamExt;
 use http::StatusCode;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderMap};
 
 use crate::api::Api;
 use crate::headers;
@@ -28,16 +28,11 @@ pub(super) const MAX_ERROR_BYTES: usize = 1 << 20;
 pub(super) fn stream_back(response: reqwest::Response, active: ActiveRequest) -> Response {
     let status = response.status();
     let passed = headers::downstream(response.headers(), false);
-    let mut chunks = Box::pin(response.bytes_stream());
-    let stream = poll_fn(move |context| {
+    let chunks = response.bytes_stream().inspect(move |_| {
         // The closure owns `active`, so the request counts until the stream is dropped.
         let _ = &active;
-        futures_util::Stream::poll_next(chunks.as_mut(), context)
     });
-    let mut answer = Response::new(Body::from_stream(stream));
-    *answer.status_mut() = status;
-    *answer.headers_mut() = passed;
-    answer
+    (status, passed, Body::from_stream(chunks)).into_response()
 }
 
 /// A response with the provider's status and headers and this body. `changed` says that the body is
@@ -48,20 +43,14 @@ pub(super) fn full_response(
     body: Bytes,
     changed: bool,
 ) -> Response {
-    let mut answer = Response::new(Body::from(body));
-    *answer.status_mut() = status;
-    *answer.headers_mut() = headers::downstream(upstream, changed);
-    answer
+    let passed = headers::downstream(upstream, changed);
+    (status, passed, Body::from(body)).into_response()
 }
 
 /// An error of the gateway itself, in the format of an API.
 pub(crate) fn error_response(api: Api, status: StatusCode, message: &str) -> Response {
     let body = api.error(status, message).to_string();
-    let mut answer = Response::new(Body::from(body));
-    *answer.status_mut() = status;
-    let json = HeaderValue::from_static("application/json");
-    answer.headers_mut().insert(CONTENT_TYPE, json);
-    answer
+    (status, [(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
 /// The response if the provider cannot be reached: 504 after a timeout, otherwise 502. Also logs

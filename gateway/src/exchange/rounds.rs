@@ -9,31 +9,29 @@
 //! A large part of the module is about streams that break off. The client has to see an error then,
 //! never a shortened answer that looks complete.
 //!
-//! The calls themselves are executed by [`Rounds`], and the next request is sent by
-//! [`send_fitting`].
+//! The calls themselves are executed by [`Rounds`], and the next request is sent by [`call_model`].
 
 use std::panic::AssertUnwindSafe;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use contexture::Usage;
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, stream};
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TRAILER};
 use http_body::Frame;
+use http_body_util::StreamBody;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio::time::{timeout, timeout_at};
-use tracing::Instrument;
 
 use super::Exchange;
-use super::first::{ProviderAnswer, StreamStart, immediate_error, send_fitting};
+use super::first::{ProviderAnswer, StreamStart, call_model, immediate_error};
 use super::replies::{MAX_ERROR_BYTES, error_response, full_response, read_all, unreachable};
 use crate::account::now_ms;
 use crate::answer::Rounds;
@@ -43,9 +41,10 @@ use crate::failures::FailedRequest;
 use crate::headers;
 use crate::limits::ActiveRequest;
 use crate::sessions::SessionSlot;
-use crate::stream::AnswerReader;
 use crate::stream::sse::Events;
 use crate::stream::surrogates;
+use crate::stream::{AnswerReader, Round};
+use crate::upstream::Unreachable;
 
 /// Relays an answer that has begun, round by round, until the model waits for the client or is
 /// done. Totals of hidden rounds follow in headers, or in trailers if the answer is a stream.
@@ -72,12 +71,7 @@ pub(super) async fn relay_answer(
         relay(exchange, slot, rounds, reader, (start, response), sender).await;
     };
     shared.work.start(relaying);
-    let mut answer = Response::new(Body::new(RelayBody {
-        frames: receiver,
-        has_end: false,
-        is_flushed: false,
-        broken: None,
-    }));
+    let mut answer = Response::new(Body::new(relayed(receiver)));
     *answer.status_mut() = status;
     let own = answer.headers_mut();
     *own = headers::downstream(&passed, true);
@@ -105,45 +99,31 @@ struct StreamCut;
 /// Sends frames to the client. Bounded, so that a slow client slows the provider down and the
 /// gateway does not buffer the answer.
 type FrameSender = mpsc::Sender<Result<Frame<Bytes>, StreamCut>>;
+type FrameReceiver = mpsc::Receiver<Result<Frame<Bytes>, StreamCut>>;
 
 /// The body of a streamed answer. If the provider broke off, it ends with an error, but only after
 /// all bytes before it have been written. It ends properly only after trailers, which may be empty,
 /// so that nothing that stops the relay looks like an end.
-struct RelayBody {
-    frames: mpsc::Receiver<Result<Frame<Bytes>, StreamCut>>,
-    has_end: bool,
-    /// Whether the server had a chance to write everything before the error.
-    is_flushed: bool,
-    broken: Option<StreamCut>,
-}
-
-impl http_body::Body for RelayBody {
-    type Data = Bytes;
-    type Error = StreamCut;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, StreamCut>>> {
-        if self.broken.is_none() {
-            match self.frames.poll_recv(context) {
-                Poll::Ready(Some(Err(broken))) => self.broken = Some(broken),
-                Poll::Ready(None) if !self.has_end => self.broken = Some(StreamCut),
-                Poll::Ready(Some(Ok(frame))) => {
-                    self.has_end |= frame.is_trailers();
-                    return Poll::Ready(Some(Ok(frame)));
-                }
-                other => return other,
+fn relayed(
+    frames: FrameReceiver,
+) -> impl http_body::Body<Data = Bytes, Error = StreamCut> + Send + 'static {
+    let next = |(mut frames, has_end): (FrameReceiver, bool)| async move {
+        match frames.recv().await {
+            Some(Ok(frame)) => {
+                let has_end = has_end || frame.is_trailers();
+                Some((Ok(frame), (frames, has_end)))
+            }
+            None if has_end => None,
+            _ => {
+                // The server drops unwritten data when it receives the error. It writes while the
+                // body is pending, so the body is pending once.
+                yield_now().await;
+                frames.close();
+                Some((Err(StreamCut), (frames, true)))
             }
         }
-        if !std::mem::replace(&mut self.is_flushed, true) {
-            // The server drops unwritten data when it receives the error. It writes while the body
-            // is pending, so the body is pending once.
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        Poll::Ready(self.broken.map(Err))
-    }
+    };
+    StreamBody::new(stream::unfold((frames, false), next))
 }
 
 /// Sets the number of hidden rounds and the tokens of all rounds, as headers or trailers.
@@ -211,30 +191,45 @@ async fn relay_json(
             set_totals(answer.headers_mut(), hidden, &usage);
             return answer;
         }
-        let next = rounds
-            .next_round(&exchange.shared, &exchange.settings, &slot, round)
-            .await;
-        rounds = match next {
-            Ok(again) => again,
-            Err(failure) => {
-                let detail = failure.detail;
-                return failed(&format!("the gateway cannot continue the answer: {detail}"));
-            }
+        let answer;
+        (rounds, answer) = match next_answer(&exchange, &slot, rounds, round).await {
+            Ok(next) => next,
+            Err(NextError::Failed(message)) => return failed(&message),
+            Err(NextError::Unreachable(error)) => return unreachable(api, &error),
         };
-        let (request, result) = rounds.to_send();
-        let call = exchange.model_call(&request);
-        let sending = send_fitting(&exchange, &slot, &request, result);
-        let sent = match sending.instrument(call.span.clone()).await {
-            Ok(sent) => sent,
-            Err(error) => return unreachable(api, &error),
-        };
-        sent.answer.note_refusal(&call);
-        rounds.sent(sent.result, call);
-        (start, response) = match sent.answer {
+        (start, response) = match answer {
             ProviderAnswer::Started(start, response) => (start, response),
             ProviderAnswer::Refused(refused) => return refused.into_response(),
         };
     }
+}
+
+/// Why there is no next round.
+#[derive(Debug, thiserror::Error)]
+enum NextError {
+    #[error("{0}")]
+    Failed(String),
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+}
+
+/// Executes the engine's calls of a round and sends the next request.
+async fn next_answer(
+    exchange: &Exchange,
+    slot: &SessionSlot,
+    rounds: Rounds,
+    round: Round,
+) -> Result<(Rounds, ProviderAnswer), NextError> {
+    let (shared, settings) = (&exchange.shared, &exchange.settings);
+    let next = rounds.next_round(shared, settings, slot, round).await;
+    let mut rounds = next.map_err(|failure| {
+        let detail = failure.detail;
+        NextError::Failed(format!("the gateway cannot continue the answer: {detail}"))
+    })?;
+    let (request, result) = rounds.to_send();
+    let (result, answer, call) = call_model(exchange, slot, &request, result).await?;
+    rounds.sent(result, call);
+    Ok((rounds, answer))
 }
 
 /// Reads an answer to its end. The error says why it broke off, or that it has more than `most` bytes.
@@ -346,7 +341,8 @@ async fn relay(
             (message, failed(&mut reader, &error), true)
         }
         Err(RelayError::Cut { is_clean, message }) => {
-            let has_final_event = reader.always_has_final_event();
+            // A client of Responses waits for a final event.
+            let has_final_event = api == Api::Responses;
             let last = has_final_event
                 .then(|| failed(&mut reader, &api.stream_error(&message)))
                 .flatten();
@@ -428,26 +424,13 @@ async fn relay_rounds(
             // A connection can only be reused if its response was read to the end.
             tokio::spawn(timeout(REST_TIMEOUT, read_all(response, MAX_ERROR_BYTES)));
         }
-        rounds = (rounds
-            .next_round(&exchange.shared, &exchange.settings, slot, round)
-            .await)
-            .map_err(|failure| {
-                RelayError::Failed(format!(
-                    "the gateway cannot continue the answer: {}",
-                    failure.detail
-                ))
-            })?;
-        let (request, result) = rounds.to_send();
-        let call = exchange.model_call(&request);
-        let sending = send_fitting(exchange, slot, &request, result);
-        let sent = tokio::select! {
-            sent = sending.instrument(call.span.clone()) => sent,
+        let next = tokio::select! {
+            next = next_answer(exchange, slot, rounds, round) => next,
             () = sender.closed() => return Err(RelayError::ClientGone),
         };
-        let sent = sent.map_err(|error| RelayError::Failed(error.to_string()))?;
-        sent.answer.note_refusal(&call);
-        rounds.sent(sent.result, call);
-        let (status, error) = match sent.answer {
+        let answer;
+        (rounds, answer) = next.map_err(|error| RelayError::Failed(error.to_string()))?;
+        let (status, error) = match answer {
             ProviderAnswer::Started(read, next) if read.is_stream => {
                 (start, response) = (read, next);
                 continue;
@@ -649,13 +632,7 @@ mod tests {
                 sender.send(Ok(end)).await.unwrap();
             }
             drop(sender);
-            let body = RelayBody {
-                frames,
-                has_end: false,
-                is_flushed: false,
-                broken: None,
-            };
-            assert_eq!(body.collect().await.is_ok(), has_end);
+            assert_eq!(relayed(frames).collect().await.is_ok(), has_end);
         }
     }
 }

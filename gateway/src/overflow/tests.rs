@@ -616,6 +616,39 @@ const OVERFLOWS: &[Sample] = &[
         128_000,
         0,
     ),
+    (
+        "a long answer asked for",
+        400,
+        "",
+        "This model's maximum context length is 32768 tokens. However, you requested 40000 tokens (8000 in the messages, 32000 in the completion).",
+        32_768,
+        8_000,
+    ),
+    ("a limit of tokens", 400, "", "Token limit exceeded", 0, 0),
+    (
+        "a limit of the context",
+        400,
+        "",
+        "Context limit reached",
+        0,
+        0,
+    ),
+    (
+        "a limit of prompts",
+        400,
+        "",
+        "Maximum prompt length is 8192",
+        8_192,
+        0,
+    ),
+    (
+        "a request to shorten",
+        400,
+        "",
+        "Please reduce the length of the messages.",
+        0,
+        0,
+    ),
 ];
 
 /// Status, code or type, and message of errors that a shorter request would not avoid.
@@ -821,6 +854,9 @@ const OTHERS: &[(u16, &str, &str)] = &[
         "",
         "prompt is too long: 213462 tokens > 200000 maximum",
     ),
+    (400, "", "messages[1].name exceeds maximum length of 64"),
+    (400, "", "image in message exceeds size limit of 20 MB"),
+    (400, "", "The total tokens used this month exceed your plan"),
 ];
 
 /// The JSON shapes in which providers send an error.

@@ -13,8 +13,8 @@
 /// A word, a sign or a number of an error message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Word {
-    /// A word in lower case and without a plural `s`. Also one of the signs `>`, `<`, `<=`, `>=`,
-    /// `+` and `-`, or `;` for the end of a clause.
+    /// A word in lower case and without a plural `s`. Also one of the signs `>`, `<` and `+`, or `;`
+    /// for the end of a clause.
     Text(String),
     /// A number that is not part of a name such as `gpt-4.1`.
     Number {
@@ -61,25 +61,13 @@ pub(super) fn words_of(text: &str) -> Vec<Word> {
                 || (matches!(before, '-' | '.' | '_' | '/')
                     && two_before.is_alphanumeric()
                     && !is_ratio);
-            let is_unit = at(end) == '-'
-                && ["token", "Token"].iter().any(|unit| {
-                    unit.chars()
-                        .enumerate()
-                        .all(|(more, c)| at(end + 1 + more) == c)
-                });
-            let is_ratio = at(end) == '/' && at(end + 1).is_ascii_digit();
-            let is_head = at(end).is_alphanumeric()
-                || (matches!(at(end), '-' | '.' | '_' | '/')
-                    && at(end + 1).is_alphanumeric()
-                    && !is_unit
-                    && !is_ratio);
             match value.and_then(|value| value.checked_mul(factor)) {
                 // "1261: Prompt exceeds …" begins with the provider's error code.
                 Some(_)
                     if at(end) == ':'
                         && matches!(words.last(), None | Some(Word::Text(_)))
                         && words.last().is_none_or(|last| last.text() == ";") => {}
-                Some(value) if !is_tail && !is_head => words.push(Word::Number {
+                Some(value) if !is_tail => words.push(Word::Number {
                     value,
                     in_parentheses: before == '(',
                 }),
@@ -97,28 +85,10 @@ pub(super) fn words_of(text: &str) -> Vec<Word> {
                     break;
                 }
             }
-            // Keys of JSON members are no words of the message.
-            let is_key = matches!(at(position), '"' | '\'')
-                && at(position + 1) == ':'
-                && matches!(
-                    word.as_str(),
-                    "message" | "type" | "code" | "error" | "param"
-                );
-            if !is_key {
-                words.push(Word::Text(plain(&word)));
-            }
+            words.push(Word::Text(plain(&word)));
         } else {
             let sign = match c {
-                '<' | '>' if at(position + 1) == '=' => {
-                    position += 1;
-                    Some(format!("{c}="))
-                }
-                '\u{2264}' => Some("<=".to_owned()),
-                '>' | '<' | '+' => Some(c.to_string()),
-                '-' if at(position + 1) == ' ' && position > 0 && at(position - 1) == ' ' => {
-                    Some("-".to_owned())
-                }
-                ';' => Some(";".to_owned()),
+                '>' | '<' | '+' | ';' => Some(c.to_string()),
                 // The end of a member in JSON, or in Python's notation for a dictionary.
                 '"' | '\'' if matches!(at(position + 1), ',' | '}') => Some(";".to_owned()),
                 _ => None,
@@ -143,8 +113,7 @@ fn number(chars: &[char], from: usize) -> (Option<u64>, usize) {
         }
         let is_group = chars.get(position).is_some_and(|c| SEPARATORS.contains(c))
             && (1..=3).all(|more| is_digit(position + more))
-            && !is_digit(position + 4)
-            && position - from <= 12;
+            && !is_digit(position + 4);
         if !is_group {
             return (digits.parse().ok(), position);
         }
@@ -156,16 +125,12 @@ fn number(chars: &[char], from: usize) -> (Option<u64>, usize) {
 /// plural stay as they are.
 fn plain(word: &str) -> String {
     match word {
-        "tokens" | "token" => "token".to_owned(),
-        "exceeds" | "exceeded" | "exceed" => "exceed".to_owned(),
-        "overflows" => "overflow".to_owned(),
-        "exceeding" => "exceeding".to_owned(),
-        "this" | "is" | "its" | "has" | "was" | "status" => word.to_owned(),
+        "exceeded" => "exceed".to_owned(),
         "surpasses" | "surpassed" => "surpass".to_owned(),
+        "supported" => "support".to_owned(),
         "ctx" => "context".to_owned(),
         "queries" => "query".to_owned(),
-        "fits" => "fit".to_owned(),
-        "supports" | "supported" => "supports".to_owned(),
+        "this" | "status" => word.to_owned(),
         other => other
             .strip_suffix('s')
             .filter(|rest| rest.len() > 2 && !rest.ends_with('s'))

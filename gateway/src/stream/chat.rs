@@ -12,13 +12,10 @@ use serde_json::{Map, Value, json};
 
 use super::calls::{Calls, ShownDelta};
 use super::reader::{AnswerState, ApiAnswer, Passed, UsageNames, WaitsFor};
-use super::{Call, set, write_event};
+use super::{Call, TEXT_SEPARATOR, run_together, set, write_event};
 
 /// The path of the answer in a body or chunk.
 const CHOICE: &str = "/choices/0";
-
-/// Separates the texts of two rounds, which would run into each other without it.
-const TEXT_SEPARATOR: &str = "\n\n";
 
 const USAGE: UsageNames = UsageNames {
     input: "prompt_tokens",
@@ -41,11 +38,10 @@ pub(super) struct Chat {
 
 impl Chat {
     /// Whether text that arrives now would run into the text of the previous round.
-    fn needs_separator(&self, state: &AnswerState) -> bool {
-        let before = text_of(&self.shown);
+    fn runs_into(&self, state: &AnswerState, text: &str) -> bool {
         state.is_continued()
             && text_of(&self.message).is_empty()
-            && before.ends_with(|last: char| !last.is_whitespace())
+            && run_together(text_of(&self.shown), text)
     }
 
     /// Notes why the model stopped. The output of the round is complete then, even if the final
@@ -102,10 +98,7 @@ fn join(shown: &mut Map<String, Value>, message: &Map<String, Value>) {
             Some(before) if !before.is_null() && grows(key) => {
                 let texts = (key == "content").then(|| before.as_str().zip(value.as_str()));
                 let value = match texts.flatten() {
-                    Some((before, more))
-                        if before.ends_with(|last: char| !last.is_whitespace())
-                            && more.starts_with(|first: char| !first.is_whitespace()) =>
-                    {
+                    Some((before, more)) if run_together(before, more) => {
                         json!(format!("{TEXT_SEPARATOR}{more}"))
                     }
                     _ => value.clone(),
@@ -166,15 +159,13 @@ impl ApiAnswer for Chat {
             .cloned()
             .unwrap_or_default();
         let mut is_empty = false;
-        let needs_separator = self.needs_separator(state);
         if let Some(delta) = data
             .pointer_mut("/choices/0/delta")
             .and_then(Value::as_object_mut)
         {
             let text = delta.get("content").and_then(Value::as_str);
-            let begins = text.is_some_and(|text| text.starts_with(|c: char| !c.is_whitespace()));
-            let separated = (begins && needs_separator)
-                .then(|| json!(format!("{TEXT_SEPARATOR}{}", text.unwrap_or_default())));
+            let separated = text.filter(|text| self.runs_into(state, text));
+            let separated = separated.map(|text| json!(format!("{TEXT_SEPARATOR}{text}")));
             add(&mut self.message, delta);
             if let Some(text) = separated {
                 delta.insert("content".to_owned(), text);
@@ -333,10 +324,6 @@ impl ApiAnswer for Chat {
             write_event(None, &chunk, out);
         }
         out.extend_from_slice(b"data: [DONE]\n\n");
-    }
-
-    fn write_error(&self, _state: &AnswerState, error: &Value, out: &mut Vec<u8>) {
-        write_event(None, error, out);
     }
 
     fn has_event_names(&self) -> bool {

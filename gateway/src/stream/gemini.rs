@@ -13,11 +13,8 @@
 use serde_json::{Value, json};
 
 use super::reader::{AnswerState, ApiAnswer, Passed, UsageNames, WaitsFor};
-use super::{Call, number, set, string, write_event};
+use super::{Call, TEXT_SEPARATOR, number, run_together, set, string, write_event};
 use crate::gemini::{field, field_mut, is_thought, join};
-
-/// Separates the texts of two rounds, which would run into each other without it.
-const TEXT_SEPARATOR: &str = "\n\n";
 
 const USAGE: UsageNames = UsageNames {
     input: "promptTokenCount",
@@ -89,15 +86,11 @@ impl Gemini {
 
     /// Whether the text of a part would run into the text of an earlier round.
     fn runs_into(&self, part: &Value) -> bool {
-        let before = self
-            .shown
-            .iter()
-            .rev()
-            .find_map(text_of)
-            .unwrap_or_default();
-        let text = text_of(part).unwrap_or_default();
-        before.ends_with(|last: char| !last.is_whitespace())
-            && text.starts_with(|first: char| !first.is_whitespace())
+        let before = self.shown.iter().rev().find_map(text_of);
+        run_together(
+            before.unwrap_or_default(),
+            text_of(part).unwrap_or_default(),
+        )
     }
 
     /// Takes a response, and notes why the model stopped if it says so. Returns whether the parts
@@ -220,17 +213,9 @@ impl ApiAnswer for Gemini {
 
     fn waits_for(&self) -> WaitsFor {
         let is_waiting = field(&self.last, "finishReason") == DONE;
-        let any = |is_hidden: bool| {
-            let mut calls = self
-                .parts
-                .iter()
-                .filter(|part| call_of(&part.value).is_some());
-            is_waiting && calls.any(|call| call.is_hidden == is_hidden)
-        };
-        WaitsFor {
-            engine: any(true),
-            client: any(false),
-        }
+        let is_call = |part: &&RoundPart| is_waiting && call_of(&part.value).is_some();
+        let calls = self.parts.iter().filter(is_call);
+        WaitsFor::of(calls.map(|call| call.is_hidden))
     }
 
     fn take_round(&mut self, with_calls: bool) -> (Vec<String>, Vec<Call>) {
@@ -279,10 +264,6 @@ impl ApiAnswer for Gemini {
         let usage = state.client_usage(&state.last_usage, &USAGE);
         set(&mut response, "usageMetadata", usage);
         write_event(None, &response, out);
-    }
-
-    fn write_error(&self, _state: &AnswerState, error: &Value, out: &mut Vec<u8>) {
-        write_event(None, error, out);
     }
 
     fn has_event_names(&self) -> bool {

@@ -173,15 +173,11 @@ impl ApiAnswer for Messages {
 
     fn waits_for(&self) -> WaitsFor {
         let is_waiting = self.stop["stop_reason"] == "tool_use";
-        let is_call = |block: &OutputItem<ContentBlock>| block.value.value["type"] == "tool_use";
-        let any = |is_hidden: bool| {
-            let mut calls = self.blocks.current().filter(|block| is_call(block));
-            is_waiting && calls.any(|call| call.is_hidden == is_hidden)
+        let is_call = |block: &&OutputItem<ContentBlock>| {
+            is_waiting && block.value.value["type"] == "tool_use"
         };
-        WaitsFor {
-            engine: any(true),
-            client: any(false),
-        }
+        let calls = self.blocks.current().filter(is_call);
+        WaitsFor::of(calls.map(|call| call.is_hidden))
     }
 
     fn take_round(&mut self, with_calls: bool) -> (Vec<String>, Vec<Call>) {

@@ -112,10 +112,20 @@ impl UsageNames {
 
 /// Whom the model waits for at the end of a round. It waits for nobody if it is done, or if its
 /// answer was cut off, because the calls in it are then incomplete.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct WaitsFor {
     pub(super) engine: bool,
     pub(super) client: bool,
+}
+
+impl WaitsFor {
+    /// Whom a model waits for that made these calls. Each says whether it is the engine's.
+    pub(super) fn of(calls: impl Iterator<Item = bool>) -> Self {
+        calls.fold(Self::default(), |all, is_engines| Self {
+            engine: all.engine || is_engines,
+            client: all.client || !is_engines,
+        })
+    }
 }
 
 /// What the client receives of an event. Unchanged events are passed on byte for byte.
@@ -171,18 +181,14 @@ pub(super) trait ApiAnswer: Send {
     fn end(&mut self, state: &AnswerState, out: &mut Vec<u8>);
 
     /// Writes the last event of a stream that failed. `error` is in the API's format.
-    fn write_error(&self, state: &AnswerState, error: &Value, out: &mut Vec<u8>);
+    fn write_error(&self, _state: &AnswerState, error: &Value, out: &mut Vec<u8>) {
+        write_event(None, error, out);
+    }
 
     /// Whether events of a stream have names. If so, a changed event repeats the type in its data
     /// as its name.
     fn has_event_names(&self) -> bool {
         true
-    }
-
-    /// Whether a stream without a final event is always incomplete, see
-    /// [`AnswerReader::always_has_final_event`].
-    fn always_has_final_event(&self) -> bool {
-        false
     }
 }
 
@@ -333,12 +339,6 @@ impl AnswerReader {
         let position = out.len();
         self.api.write_error(&self.state, error, out);
         self.restore_from(position, out);
-    }
-
-    /// Whether a stream that broke off ends with an error event, too. This is the case if streams
-    /// of the API always have a final event. Otherwise the client can tell by the connection.
-    pub(crate) fn always_has_final_event(&self) -> bool {
-        self.api.always_has_final_event()
     }
 }
 

@@ -11,7 +11,7 @@
 
 use serde_json::{Value, json};
 
-use super::items::OutputItems;
+use super::items::{OutputItem, OutputItems};
 use super::reader::{AnswerState, ApiAnswer, Passed, UsageNames, WaitsFor};
 use super::{Call, number, set, string, write_event};
 
@@ -158,15 +158,12 @@ impl ApiAnswer for Responses {
 
     fn waits_for(&self) -> WaitsFor {
         let is_whole = self.last["status"] != "incomplete" && self.last["status"] != "failed";
-        let is_call = |item: &Value| item["type"].as_str().is_some_and(|it| CALLS.contains(&it));
-        let any = |is_hidden: bool| {
-            let mut calls = self.items.current().filter(|item| is_call(&item.value));
-            is_whole && calls.any(|call| call.is_hidden == is_hidden)
+        let is_call = |item: &&OutputItem<Value>| {
+            let kind = item.value["type"].as_str();
+            is_whole && kind.is_some_and(|kind| CALLS.contains(&kind))
         };
-        WaitsFor {
-            engine: any(true),
-            client: any(false),
-        }
+        let calls = self.items.current().filter(is_call);
+        WaitsFor::of(calls.map(|call| call.is_hidden))
     }
 
     fn take_round(&mut self, with_calls: bool) -> (Vec<String>, Vec<Call>) {
@@ -234,9 +231,5 @@ impl ApiAnswer for Responses {
             "type": "response.failed", "sequence_number": self.sequence, "response": response
         });
         write_event(Some("response.failed"), &data, out);
-    }
-
-    fn always_has_final_event(&self) -> bool {
-        true
     }
 }

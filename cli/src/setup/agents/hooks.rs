@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use super::{
-    HOOK_SECONDS, NAME, Plan, SetupContext, claude_folder, codex_folder, file, gemini_folder,
+    HOOK_SECONDS, NAME, Plan, SetupContext, claude_folder, codex_folder, gemini_folder,
     hermes_folder, openclaw_config, openclaw_folder, opencode_config, opencode_folder, pi_folder,
     program, qwen_folder,
 };
@@ -41,52 +41,26 @@ pub(super) fn claude(context: &SetupContext<'_>) -> Plan {
         "type": "stdio", "command": program, "args": context.mcp_arguments(Some("claude")),
         "env": context.variables(),
     });
-    Plan {
-        files: vec![
-            file(
-                folder.join("settings.json"),
-                FileFormat::Json,
-                hook_groups(context, "claude"),
-            ),
-            file(
-                own,
-                FileFormat::Json,
-                vec![Edit::set(&["mcpServers", NAME], server)],
-            ),
-            file(
-                folder.join("commands/contexture.md"),
-                FileFormat::Own,
-                vec![Edit::Text(
-                    include_str!("../assets/claude-contexture.md").to_owned(),
-                )],
-            ),
-        ],
-        notes: vec!["restart Claude Code; `/hooks` lists the hooks, `/mcp` the server".to_owned()],
-    }
+    let command = include_str!("../assets/claude-contexture.md");
+    let (settings, hooks) = (folder.join("settings.json"), hook_groups(context, "claude"));
+    Plan::default()
+        .edit(FileFormat::Json, settings, hooks)
+        .mcp_server(own, server)
+        .own(folder.join("commands/contexture.md"), command)
+        .note("restart Claude Code; `/hooks` lists the hooks, `/mcp` the server")
 }
 
 pub(super) fn codex(context: &SetupContext<'_>) -> Plan {
     let folder = codex_folder(context);
     // Codex passes no variables of its own on to servers.
-    let server = context.mcp_server(Some("codex"));
-    Plan {
-        files: vec![
-            file(
-                folder.join("config.toml"),
-                FileFormat::Toml,
-                vec![Edit::set(&["mcp_servers", NAME], server)],
-            ),
-            file(
-                folder.join("hooks.json"),
-                FileFormat::Json,
-                hook_groups(context, "codex"),
-            ),
-        ],
-        notes: vec![
-            "Codex runs new hooks only after you have trusted them: start it, and accept them or use `/hooks`"
-                .to_owned(),
-        ],
-    }
+    let server = Edit::set(&["mcp_servers", NAME], context.mcp_server(Some("codex")));
+    let (file, hooks) = (folder.join("hooks.json"), hook_groups(context, "codex"));
+    Plan::default()
+        .edit(FileFormat::Toml, folder.join("config.toml"), [server])
+        .edit(FileFormat::Json, file, hooks)
+        .note(
+            "Codex runs new hooks only after you have trusted them: start it, and accept them or use `/hooks`",
+        )
 }
 
 /// OpenClaw loads the plugin from its own folder and takes its context engine by name.
@@ -102,11 +76,13 @@ pub(super) fn openclaw(context: &SetupContext<'_>) -> Plan {
     if allowed.is_some_and(|allowed| allowed.as_array().is_some_and(|list| !list.is_empty())) {
         edits.push(Edit::push(&["plugins", "allow"], NAME));
     }
-    let mut notes = vec!["restart OpenClaw's gateway, if it runs".to_owned()];
-    let tools = (context.tools)().unwrap_or_else(|error| {
-        notes.push(format!("it gets no tools of the engine, because: {error}"));
-        Vec::new()
-    });
+    let (tools, missing) = match (context.tools)() {
+        Ok(tools) => (tools, None),
+        Err(error) => {
+            let why = format!("it gets no tools of the engine, because: {error}");
+            (Vec::new(), Some(why))
+        }
+    };
     let names: Vec<_> = tools.iter().map(|tool| &tool.name).collect();
     let manifest = json!({
         "id": NAME,
@@ -121,15 +97,14 @@ pub(super) fn openclaw(context: &SetupContext<'_>) -> Plan {
         .plugin("openclaw", include_str!("../assets/openclaw.js"))
         .replace("__TOOLS__", &json!(tools).to_string());
     let folder = openclaw_folder(context).join("extensions").join(NAME);
-    let own =
-        |name: &str, text: String| file(folder.join(name), FileFormat::Own, vec![Edit::Text(text)]);
-    Plan {
-        files: vec![
-            file(config, FileFormat::Json5, edits),
-            own("index.js", plugin),
-            own("openclaw.plugin.json", pretty(&manifest)),
-        ],
-        notes,
+    let plan = Plan::default()
+        .edit(FileFormat::Json5, config, edits)
+        .own(folder.join("index.js"), plugin)
+        .own(folder.join("openclaw.plugin.json"), pretty(&manifest))
+        .note("restart OpenClaw's gateway, if it runs");
+    match missing {
+        Some(why) => plan.note(why),
+        None => plan,
     }
 }
 
@@ -142,92 +117,55 @@ pub(super) fn opencode(context: &SetupContext<'_>) -> Plan {
     if !context.variables.is_empty() {
         server["environment"] = context.variables();
     }
-    Plan {
-        files: vec![
-            file(
-                opencode_config(context),
-                FileFormat::Json,
-                vec![Edit::set(&["mcp", NAME], server)],
-            ),
-            file(
-                opencode_folder(context).join("plugins/contexture.js"),
-                FileFormat::Own,
-                vec![Edit::Text(
-                    context.plugin("opencode", include_str!("../assets/opencode.js")),
-                )],
-            ),
-        ],
-        notes: Vec::new(),
-    }
+    let (config, server) = (opencode_config(context), Edit::set(&["mcp", NAME], server));
+    let plugin = context.plugin("opencode", include_str!("../assets/opencode.js"));
+    let file = opencode_folder(context).join("plugins/contexture.js");
+    Plan::default()
+        .edit(FileFormat::Json, config, [server])
+        .own(file, plugin)
 }
 
 pub(super) fn pi(context: &SetupContext<'_>) -> Plan {
     let folder = pi_folder(context);
-    let server = context.mcp_server(Some("pi"));
-    Plan {
-        files: vec![
-            file(
-                folder.join("mcp.json"),
-                FileFormat::Json,
-                vec![Edit::set(&["mcpServers", NAME], server)],
-            ),
-            file(
-                folder.join("extensions/contexture.ts"),
-                FileFormat::Own,
-                vec![Edit::Text(
-                    context.plugin("pi", include_str!("../assets/pi.ts")),
-                )],
-            ),
-        ],
-        notes: Vec::new(),
-    }
+    let plugin = context.plugin("pi", include_str!("../assets/pi.ts"));
+    Plan::default()
+        .mcp_server(folder.join("mcp.json"), context.mcp_server(Some("pi")))
+        .own(folder.join("extensions/contexture.ts"), plugin)
 }
 
 pub(super) fn qwen(context: &SetupContext<'_>) -> Plan {
     let mut edits = hook_groups(context, "qwen");
     let server = context.mcp_server(Some("qwen"));
     edits.push(Edit::set(&["mcpServers", NAME], server));
-    Plan {
-        files: vec![file(
-            qwen_folder(context).join("settings.json"),
-            FileFormat::Json,
-            edits,
-        )],
-        notes: vec!["restart Qwen Code; `/hooks` lists the hooks, `/mcp` the server".to_owned()],
-    }
+    let settings = qwen_folder(context).join("settings.json");
+    Plan::default()
+        .edit(FileFormat::Json, settings, edits)
+        .note("restart Qwen Code; `/hooks` lists the hooks, `/mcp` the server")
 }
 
 /// Gemini CLI runs its hook `PreCompress` on every request, before it knows whether it compresses,
 /// and takes nothing from it. So there is no compaction that the hook could stand for.
 pub(super) fn gemini(context: &SetupContext<'_>) -> Plan {
-    Plan {
-        files: vec![file(
-            gemini_folder(context).join("settings.json"),
-            FileFormat::Json,
-            vec![Edit::set(&["mcpServers", NAME], context.mcp_server(None))],
-        )],
-        notes: vec!["Gemini CLI's own compression stays as it is".to_owned()],
-    }
+    let settings = gemini_folder(context).join("settings.json");
+    Plan::default()
+        .mcp_server(settings, context.mcp_server(None))
+        .note("Gemini CLI's own compression stays as it is")
 }
 
 /// Hermes Agent loads the plugin of the Python package, which runs the engine in Hermes' process.
 pub(super) fn hermes(context: &SetupContext<'_>) -> Plan {
-    Plan {
-        files: vec![file(
-            hermes_folder(context).join("config.yaml"),
-            FileFormat::Yaml,
-            vec![
-                Edit::push(&["plugins", "enabled"], NAME),
-                Edit::set(&["context", "engine"], NAME),
-            ],
-        )],
-        notes: vec![match lacks_package(context) {
-            Some(environment) => format!(
-                "the Python package `contexture` is not installed in {}; until it is, Hermes ignores these settings",
-                environment.display()
-            ),
-            None => "`hermes contexture` says whether the plugin runs".to_owned(),
-        }],
+    let edits = [
+        Edit::push(&["plugins", "enabled"], NAME),
+        Edit::set(&["context", "engine"], NAME),
+    ];
+    let config = hermes_folder(context).join("config.yaml");
+    let plan = Plan::default().edit(FileFormat::Yaml, config, edits);
+    match lacks_package(context) {
+        Some(environment) => plan.note(format!(
+            "the Python package `contexture` is not installed in {}; until it is, Hermes ignores these settings",
+            environment.display()
+        )),
+        None => plan.note("`hermes contexture` says whether the plugin runs"),
     }
 }
 
