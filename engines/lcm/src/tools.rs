@@ -235,7 +235,7 @@ impl Context<'_> {
             || self.settings.may_search(name) && self.session.services.may_read_session(name);
         match found {
             Some(id) if id == self.session.id || may_search() => Ok(id),
-            None if may_search() => Err(StoreError::UnknownSession(name.to_owned()).into()),
+            None if may_search() => Err(StoreError::Unknown(format!("session `{name}`")).into()),
             // The answer is the same whether the session exists or not, so that a session cannot
             // find out the names of others.
             _ => Err(invalid(format!(
@@ -249,19 +249,9 @@ impl Context<'_> {
     /// Returns the row of a message with its content. The content is None if the transcript does not
     /// have the message, so that a tool can still say what it was.
     fn message(&self, key: Key) -> Result<(MessageRow, Option<StoredMessage>), EngineError> {
-        let store = &self.session.store;
         let ordinals = key.ordinal()..key.ordinal() + 1;
-        match store.messages(key.session(), ordinals.clone()) {
-            Ok(mut found) => found
-                .pop()
-                .map(|message| (message.row.clone(), Some(message))),
-            Err(StoreError::NoText(_)) => {
-                let mut rows = store.rows(key.session(), ordinals)?;
-                rows.pop().map(|row| (row, None))
-            }
-            Err(error) => return Err(error.into()),
-        }
-        .ok_or_else(|| {
+        let mut found = self.session.store.contents(key.session(), ordinals)?;
+        found.pop().ok_or_else(|| {
             EngineError::Storage(format!(
                 "message {} is missing from the store",
                 key.ordinal()
