@@ -22,14 +22,16 @@ mod status;
 use std::str::FromStr;
 
 use contexture_engine_api::{EngineError, MessageId, ToolCall, ToolSpec, printable};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::dag::NodeId;
+use crate::dag::{Node, NodeId};
 use crate::dates::rfc3339;
 use crate::error::StoreError;
 use crate::session_state::SessionState;
 use crate::settings::Settings;
+use crate::store::nodes;
 use crate::store::{Key, MessageRow, PayloadId, PayloadInfo, SessionId, StoredMessage};
 use page::{MAX_TOKENS, MIN_TOKENS};
 
@@ -160,14 +162,17 @@ fn session_schema() -> Value {
     json!({"type": "string", "description": "Another session, if allowed"})
 }
 
-/// Adds the time of a message to an answer. If the exact time is unknown, the estimated one is
-/// added and marked.
-fn put_time(item: &mut Value, row: &MessageRow) {
-    if let Some(at) = row.said_at() {
-        item["at"] = json!(rfc3339(at));
-        if row.at.is_none() {
-            item["at_is_approximate"] = json!(true);
-        }
+/// Adds a time to an item of an answer if it is known, and a mark if it is only an estimate.
+fn put_time(item: &mut Value, at_ms: Option<i64>, is_exact: bool) {
+    put(item, "at", at_ms.map(rfc3339));
+    let is_approximate = at_ms.is_some() && !is_exact;
+    put(item, "at_is_approximate", is_approximate.then_some(true));
+}
+
+/// Adds a field to an item of an answer if it has a value.
+fn put(item: &mut Value, name: &str, value: Option<impl Serialize>) {
+    if let Some(value) = value {
+        item[name] = json!(value);
     }
 }
 
@@ -257,6 +262,11 @@ impl Context<'_> {
                 key.ordinal()
             ))
         })
+    }
+
+    fn summary(&self, session: SessionId, id: NodeId) -> Result<Node, EngineError> {
+        nodes::node(&self.session.store, session, id)?
+            .ok_or_else(|| invalid(format!("there is no summary {id} in this session")))
     }
 
     /// Returns the description of a file of a session. A file of another session counts as unknown,

@@ -90,7 +90,7 @@ fn message(
         "covered_by": covering.get(&row.key).map(NodeId::to_string),
         "file": row.payload.map(file_id),
     });
-    put_time(&mut described, row);
+    put_time(&mut described, row.said_at(), row.at.is_some());
     if let Some(file) = row.payload {
         let info = store.payload_info(file)?;
         let more = json!({"text_bytes": info.bytes, "type": info.kind});
@@ -193,8 +193,7 @@ fn summary(
     max_tokens: Option<u64>,
 ) -> Result<Value, EngineError> {
     let (store, services) = (&context.session.store, &context.session.services);
-    let node = nodes::node(store, session, id)?
-        .ok_or_else(|| invalid(format!("there is no summary {id} in this session")))?;
+    let node = context.summary(session, id)?;
     // The ids of the children, and the children themselves if they are summaries.
     let (ids, summaries): (Vec<String>, _) = match nodes::sources(store, session, id)? {
         NodeSources::Messages(ids) => (ids.iter().map(ToString::to_string).collect(), Vec::new()),

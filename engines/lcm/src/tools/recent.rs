@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::page::{Page, is_lean, within};
 use super::{
-    Context, cursor_schema, max_tokens_schema, object, page_start, put_time, session_schema,
+    Context, cursor_schema, max_tokens_schema, object, page_start, put, put_time, session_schema,
 };
 use crate::store::{MessageRow, SessionId};
 
@@ -120,13 +120,9 @@ fn newest(
 fn item(row: &MessageRow, text: &str, is_cut: bool, lean: bool) -> Value {
     let mut item = json!({"id": row.id.to_string(), "role": row.role});
     if !lean {
-        if let Some(name) = &row.name {
-            item["name"] = json!(name);
-        }
-        if let Some(tool) = &row.tool {
-            item["tool"] = json!(tool);
-        }
-        put_time(&mut item, row);
+        put(&mut item, "name", row.name.as_ref());
+        put(&mut item, "tool", row.tool.as_ref());
+        put_time(&mut item, row.said_at(), row.at.is_some());
         item["tokens"] = json!(row.tokens);
     }
     item["text"] = match is_cut {
