@@ -11,14 +11,13 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A question about the data that an engine derives, or a command to change it. Commands that
-/// delete something have a `dry_run` flag. A dry run returns the same figures and deletes nothing.
+/// A question about the data that an engine derives, or a command to change it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "command")]
 #[non_exhaustive]
 pub enum StoreCommand {
-    /// List the sessions that the engine derives something from, with the size of that data. The
-    /// answer has the list `sessions` and the path of the engine's file as `store`.
+    /// List the sessions that the engine derives something from. The answer has the list `sessions`
+    /// and the path of the engine's file as `store`.
     List,
     /// Show what the engine derives from one session: sizes, how much of it is indexed, and what
     /// its window shows.
@@ -26,23 +25,17 @@ pub enum StoreCommand {
         /// The id of the session. If the engine derives nothing from it, the command fails.
         session: String,
     },
-    /// Delete the data that the engine derives from one session or from several. The conversations
-    /// themselves stay.
+    /// Delete the data that the engine derives from a session. The conversation itself stays.
     Delete {
-        /// The session to remove. Without it, all sessions that `older_than_ms` selects are
-        /// removed.
-        session: Option<String>,
-        /// Select the sessions in which nothing happened since this time, in milliseconds since the
-        /// Unix epoch.
-        older_than_ms: Option<i64>,
-        /// Remove nothing and only report what would be removed.
-        dry_run: bool,
+        /// The id of the session. If the engine derives nothing from it, the command fails.
+        session: String,
     },
     /// Check all derived data, as far as this is possible without the text of a message.
     Verify,
     /// Reclaim disk space that is no longer needed.
     Gc {
-        /// Remove nothing and only report what would be removed.
+        /// Reclaim nothing and only report what would be reclaimed. A dry run returns the same
+        /// figures.
         dry_run: bool,
     },
     /// Build what a search needs, such as vectors. Without this command, an engine builds it in the

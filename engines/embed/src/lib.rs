@@ -44,20 +44,13 @@ pub enum EmbedderError {
     /// was started.
     #[error("{} is not an absolute path", .0.display())]
     Relative(PathBuf),
-    /// A file of the encoder is missing or cannot be read.
-    #[error("{}: {}", .path.display(), .cause)]
-    Unread {
-        /// The file that could not be read.
-        path: PathBuf,
-        /// The error of the operating system.
-        cause: std::io::Error,
-    },
-    /// A file of the encoder does not contain what it should, such as a model of another kind.
+    /// A file of the encoder cannot be read, or does not contain what it should, such as a model of
+    /// another kind.
     #[error("{}: {}", .path.display(), .what)]
     Unfit {
-        /// The file with the wrong content.
+        /// The file with the problem.
         path: PathBuf,
-        /// What is wrong with the content of the file.
+        /// What is wrong with the file.
         what: String,
     },
 }
@@ -90,34 +83,28 @@ impl Embedder {
         if !folder.is_absolute() {
             return Err(EmbedderError::Relative(folder.to_owned()));
         }
-        let read = |path: &Path| {
-            std::fs::read(path).map_err(|cause| EmbedderError::Unread {
-                path: path.to_owned(),
-                cause,
-            })
-        };
-        let path = folder.join(MODEL);
-        let model = read(&path)?;
-        let unfit = |what| EmbedderError::Unfit {
-            path: path.clone(),
+        let unfit = |path: &Path, what| EmbedderError::Unfit {
+            path: path.to_owned(),
             what,
         };
+        let read =
+            |path: &Path| std::fs::read(path).map_err(|cause| unfit(path, cause.to_string()));
+        let path = folder.join(MODEL);
+        let model = read(&path)?;
         let vocabulary = VOCABULARIES.map(|name| folder.join(name));
         let listed = vocabulary.iter().find(|path| path.exists());
         let listed = listed.unwrap_or(&vocabulary[0]);
         let words = read(listed)?;
-        let pieces = WordPieces::read(&words).map_err(|what| EmbedderError::Unfit {
-            path: listed.clone(),
-            what,
-        })?;
-        let bert = Bert::read(&model).map_err(&unfit)?;
+        let pieces = WordPieces::read(&words).map_err(|what| unfit(listed, what))?;
+        let bert = Bert::read(&model).map_err(|what| unfit(&path, what))?;
         // A piece without an embedding would be out of range when a text is embedded.
         if bert.vocabulary() < pieces.end() {
-            return Err(unfit(format!(
+            let what = format!(
                 "it knows {} word pieces, and the vocabulary beside it has {}",
                 bert.vocabulary(),
                 pieces.end()
-            )));
+            );
+            return Err(unfit(&path, what));
         }
         let mut hash = Xxh3::with_seed(VERSION);
         hash.update(&model);

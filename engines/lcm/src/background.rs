@@ -21,7 +21,7 @@ use contexture_summaries::Making;
 
 use crate::dag::condense::next_group;
 use crate::dag::outline::{Outline, Protection};
-use crate::dag::plan::{PlanStep, RunPart, Spot, layout, leaves};
+use crate::dag::plan::{PlanStep, Run, Spot, layout, leaves};
 use crate::dag::{Node, NodeId, NodeSources};
 use crate::model_trust::is_about_the_text;
 use crate::session_state::{Loose, SessionState};
@@ -206,15 +206,8 @@ impl Background {
         let spots = vec![Spot::Raw; views.len()];
         let segments = layout(&views, &spots, &outline, &split, &[], &HashMap::new());
         let mut spans: Vec<Vec<MessageId>> = Vec::new();
-        for segment in &segments {
-            let PlanStep::Run(run) = segment else {
-                continue;
-            };
-            for part in &run.parts {
-                if let RunPart::Span(units) = part {
-                    spans.extend(leaves(units, budgets.leaf_span, |first| staging.ids(first)));
-                }
-            }
+        for units in (segments.iter().filter_map(PlanStep::run)).flat_map(Run::spans) {
+            spans.extend(leaves(units, budgets.leaf_span, |first| staging.ids(first)));
         }
         let by_id: HashMap<MessageId, MessageView<'_>> =
             views.iter().map(|view| (view.id(), *view)).collect();

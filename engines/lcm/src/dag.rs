@@ -6,10 +6,9 @@
 //!
 //! [`Node`] is the type to read first. The submodules make the decisions, without access to the
 //! store or the model. `outline` chooses what stays in the window, and `plan` what replaces the
-//! rest. `leaves` cuts messages into leaves, and `condense` chooses the nodes that get a parent.
+//! rest. `condense` chooses the nodes that get a parent.
 
 pub(crate) mod condense;
-pub(crate) mod leaves;
 pub(crate) mod outline;
 pub(crate) mod plan;
 
@@ -22,7 +21,7 @@ use serde::{Deserialize, Serialize};
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct NodeId(pub i64);
+pub(crate) struct NodeId(pub(crate) i64);
 
 impl std::fmt::Display for NodeId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -49,7 +48,7 @@ impl std::str::FromStr for NodeId {
 /// model has written a better one. The numbers are those of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Level {
+pub(crate) enum Level {
     /// The messages themselves, if they are so short that no summary could be shorter.
     Verbatim = 0,
     /// A summary that the model wrote within the budget it was first asked for.
@@ -63,6 +62,11 @@ pub enum Level {
 }
 
 impl Level {
+    /// Returns whether a model wrote the text.
+    pub(crate) fn is_by_model(self) -> bool {
+        matches!(self, Self::Normal | Self::Aggressive)
+    }
+
     /// Returns whether a model could write a better text, so that the node should be written again.
     pub(crate) fn is_lower(self) -> bool {
         matches!(self, Self::Aggressive | Self::Deterministic)

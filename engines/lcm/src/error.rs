@@ -90,9 +90,6 @@ pub enum StoreError {
     /// The file is an SQLite database of another program, so it is neither read nor changed.
     #[error("{} is a database, but not a store of this engine; choose another data directory", .0.display())]
     Foreign(PathBuf),
-    /// The store has no session with this name.
-    #[error("there is no session `{0}`")]
-    UnknownSession(String),
     /// A session was deleted from the store while it was open. Opening it again rebuilds it.
     #[error(
         "session number {0} was deleted from the store while it was open; open it again to rebuild it"
@@ -101,7 +98,8 @@ pub enum StoreError {
     /// A session has reached the maximum number of messages, which is limited by 32-bit ordinals.
     #[error("the session holds more than four billion messages; begin another")]
     SessionFull,
-    /// The store has no message, file or summary with the given id. The text names it.
+    /// The store has no session of the given name, or no message, file or summary with the given id.
+    /// The text names it.
     #[error("there is no {0}")]
     Unknown(String),
     /// A message came with the id of a stored message but with other content, or out of order.
@@ -111,12 +109,8 @@ pub enum StoreError {
          first"
     )]
     IdReused(MessageId),
-    /// A regular expression cannot be compiled or exceeded its limits. The text shows the position
-    /// of the error if there is one.
-    #[error("{0}")]
-    Pattern(String),
-    /// Any other invalid part of a query, such as a time that cannot be parsed. The text explains
-    /// it.
+    /// A part of a query is invalid, such as a regular expression that cannot be compiled or exceeds
+    /// its limits. The text explains it, and shows the position of the error if there is one.
     #[error("{0}")]
     Query(String),
     /// The frontier changed since the caller read it, because another engine object compacted the
@@ -211,12 +205,6 @@ pub(crate) fn read_through(file: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Whether the shared-memory file of the log could not be enlarged. That happens if the disk is
-/// full, but SQLite reports it as a general I/O failure.
-fn is_full(error: &rusqlite::Error) -> bool {
-    has_extended(error, rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
-}
-
 /// Whether SQLite reported this extended result code.
 fn has_extended(error: &rusqlite::Error, code: std::ffi::c_int) -> bool {
     (error.sqlite_error()).is_some_and(|error| error.extended_code == code)
@@ -240,7 +228,12 @@ impl From<rusqlite::Error> for StoreError {
             Some(Code::DatabaseBusy | Code::DatabaseLocked) => Self::Busy(PathBuf::new()),
             Some(Code::ReadOnly | Code::PermissionDenied) => Self::ReadOnly(PathBuf::new()),
             Some(Code::DiskFull) => Self::DiskFull(PathBuf::new()),
-            Some(Code::SystemIoFailure) if is_full(&error) => Self::DiskFull(PathBuf::new()),
+            // The shared-memory file of the log cannot be enlarged if the disk is full.
+            Some(Code::SystemIoFailure)
+                if has_extended(&error, rusqlite::ffi::SQLITE_IOERR_SHMSIZE) =>
+            {
+                Self::DiskFull(PathBuf::new())
+            }
             Some(Code::SystemIoFailure) => Self::Io {
                 path: PathBuf::new(),
                 cause: error.to_string(),
@@ -278,7 +271,7 @@ impl From<EngineError> for StoreError {
 
 impl From<PatternError> for StoreError {
     fn from(error: PatternError) -> Self {
-        Self::Pattern(error.to_string())
+        Self::Query(error.to_string())
     }
 }
 
@@ -286,7 +279,7 @@ impl From<Stop> for StoreError {
     fn from(stop: Stop) -> Self {
         match stop {
             Stop::Cancelled => Self::Cancelled,
-            stop => Self::Pattern(stop.to_string()),
+            stop => Self::Query(stop.to_string()),
         }
     }
 }
@@ -294,10 +287,7 @@ impl From<Stop> for StoreError {
 impl From<StoreError> for EngineError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Pattern(_)
-            | StoreError::Query(_)
-            | StoreError::Unknown(_)
-            | StoreError::UnknownSession(_) => Self::InvalidInput(error.to_string()),
+            StoreError::Query(_) | StoreError::Unknown(_) => Self::InvalidInput(error.to_string()),
             StoreError::Cancelled => Self::Cancelled,
             StoreError::Transcript(error) => error,
             _ => Self::Storage(error.to_string()),

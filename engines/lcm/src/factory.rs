@@ -68,11 +68,11 @@ impl EngineFactory for Lcm {
     }
 
     fn manage(&self, command: &StoreCommand) -> Result<Value, EngineError> {
-        let answer = match command {
-            StoreCommand::Progress => self.progress.answer(),
-            StoreCommand::Cancel => self.progress.cancel(),
+        match command {
+            StoreCommand::Progress => Ok(self.progress.answer()),
+            StoreCommand::Cancel => Ok(self.progress.cancel()),
             command if !self.shared.has_store() => {
-                self.shared.answer_of_none(command, &self.progress)?
+                self.shared.answer_of_none(command, &self.progress)
             }
             command => {
                 let store = self.shared.store_for(command)?;
@@ -82,9 +82,8 @@ impl EngineFactory for Lcm {
                 };
                 let source = self.shared.source_of(session.unwrap_or_default());
                 let store = source.map_or(store.clone(), |source| store.over(source));
-                maintenance::answer(&store, command, &self.progress)?
+                maintenance::answer(&store, command, &self.progress)
             }
-        };
-        serde_json::to_value(answer).map_err(|error| EngineError::Other(error.to_string()))
+        }
     }
 }

@@ -34,7 +34,6 @@ mod transcript;
 mod wire_items;
 
 pub use contexture_embed::{Embedder, EmbedderError};
-pub use dag::{Level, NodeId};
 pub use error::StoreError;
 pub use factory::{DEFINITION, Lcm};
 pub use settings::Settings;

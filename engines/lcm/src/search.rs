@@ -292,9 +292,8 @@ impl Store {
     /// whether to stop.
     ///
     /// # Errors
-    /// Returns [`StoreError::Query`] or [`StoreError::Pattern`] if the query is invalid or too
-    /// large, with what is wrong, and [`StoreError::Cancelled`] if the caller stopped it. Any other
-    /// error comes from the store.
+    /// Returns [`StoreError::Query`] if the query is invalid or too large, with what is wrong, and
+    /// [`StoreError::Cancelled`] if the caller stopped it. Any other error comes from the store.
     pub fn search(
         &self,
         query: &Query,
@@ -324,7 +323,7 @@ impl Store {
             }
             _ => None,
         };
-        let mut answer = run::search(self, query.as_ref().clone(), weights, sense, cancelled)?;
+        let mut answer = run::search(self, query, weights, sense, cancelled)?;
         answer.words_left_out += words_left_out;
         Ok(answer)
     }

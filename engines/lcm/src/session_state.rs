@@ -10,7 +10,7 @@
 //! failed write leaves both unchanged. Choosing what to summarise is left to the compaction.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use contexture_digest::Readings;
 use contexture_engine_api::{
@@ -108,23 +108,12 @@ impl SessionState {
     ) -> Result<Self, StoreError> {
         let services = request.services.clone();
         let store = store.over(Source::new(request.session, services.clone(), redacts));
-        let id = store.open_session(request.session, services.now_ms())?;
-        let (id, has_changed) = store.follow_transcript(id, false, services.now_ms())?;
+        let id = store.open_session(request.session)?;
+        let (id, has_changed) = store.follow_transcript(id, false)?;
         if store.lacks_nodes(id)? {
             store.follow_artifacts(id)?;
         }
         let (frontier, compaction) = nodes::frontier(&store, id)?;
-        // A summary that cannot be read would leave a hole in the window. Without it, its messages
-        // are loose again.
-        let unreadable = nodes::drop_unreadable(&store, id, &frontier)?;
-        if unreadable > 0 {
-            services.log(
-                LogLevel::Warn,
-                &format!(
-                    "{unreadable} summaries cannot be read and left the window; the messages under them are there"
-                ),
-            );
-        }
         let mut session = Self {
             store,
             id,
@@ -172,12 +161,12 @@ impl SessionState {
                 }
             }
         }
-        let current = self.store.current_messages(self.id)?;
+        let outdated = self.store.outdated(self.id)?;
         for node in &frontier {
             let under = nodes::messages_under(&self.store, self.id, node.id)?;
             // The messages under the node were cut off and said again since, so the summary is
             // about messages that are no longer part of the conversation.
-            if !under.iter().all(|key| current.contains(*key)) {
+            if under.iter().any(|key| outdated.contains(key)) {
                 return Ok(());
             }
         }
@@ -199,12 +188,10 @@ impl SessionState {
             return Ok(loose);
         }
         let covered = nodes::covered(&self.store, self.id)?;
-        let mut loose = BTreeMap::new();
-        for run in self.store.current_messages(self.id)?.runs() {
-            let rows = self.store.rows(self.id, run.clone())?;
-            let rows = rows.iter().filter(|row| !covered.contains(&row.key));
-            loose.extend(rows.map(|row| (row.id, Loose::of(row))));
-        }
+        let rows = self.store.rows(self.id, 0..u32::MAX)?;
+        let outside = |row: &&MessageRow| row.is_current && !covered.contains(&row.key);
+        let loose = rows.iter().filter(outside);
+        let loose = loose.map(|row| (row.id, Loose::of(row))).collect();
         Ok(self.loose.get_or_init(|| loose))
     }
 
@@ -222,12 +209,9 @@ impl SessionState {
     pub(crate) fn coverage(&self, store: &Store) -> Result<Coverage, StoreError> {
         let mut times = nodes::times_covered(store, self.id)?;
         let loose: HashSet<Key> = self.loose()?.values().map(|loose| loose.key).collect();
-        let mut rows = Vec::new();
-        for range in store.current(self.id)? {
-            rows.extend(store.rows(self.id, range)?);
-        }
         let mut coverage = Coverage::default();
-        for row in rows {
+        let rows = store.rows(self.id, 0..u32::MAX)?.into_iter();
+        for row in rows.filter(|row| row.is_current) {
             let under = times.remove(&row.key).unwrap_or(0);
             match (under, loose.contains(&row.key)) {
                 (1, false) => coverage.under_one += 1,
@@ -268,8 +252,7 @@ impl SessionState {
     pub(crate) fn follow_transcript(&mut self, reads_texts: bool) -> Result<bool, StoreError> {
         let id = self.store.find_own_session()?;
         let id = id.ok_or(StoreError::SessionDeleted(self.id.0))?;
-        let now_ms = self.services.now_ms();
-        let (followed, _) = (self.store).follow_transcript(id, reads_texts, now_ms)?;
+        let (followed, _) = self.store.follow_transcript(id, reads_texts)?;
         let is_anew = followed != self.id;
         self.id = followed;
         self.follow_artifacts()?;
@@ -286,13 +269,13 @@ impl SessionState {
     /// Removes from the frontier the nodes over messages that are no longer current.
     fn drop_outdated(&mut self) -> Result<(), StoreError> {
         let (store, id) = (&self.store, self.id);
-        let current = store.current_messages(id)?;
-        let mut outdated = Vec::new();
+        let outdated = store.outdated(id)?;
+        let mut wrong = Vec::new();
         for node in &self.frontier {
             let under = nodes::messages_under(store, id, node.id)?;
-            outdated.extend(under.into_iter().filter(|key| !current.contains(*key)));
+            wrong.extend(under.into_iter().filter(|key| outdated.contains(key)));
         }
-        let stale = nodes::above(store, &outdated)?;
+        let stale = nodes::above(store, &wrong)?;
         if !stale.is_empty() {
             let is_stale = |node: &Node| stale.contains(&node.id);
             let frontier = self.take_apart(self.frontier.clone(), &is_stale)?;
@@ -448,13 +431,6 @@ impl SessionState {
     /// needed after changes that may turn covered messages loose.
     pub(crate) fn forget_loose(&mut self) {
         self.loose = OnceCell::new();
-    }
-
-    /// Maps each node to the first message below it, for code that has to put nodes and messages in
-    /// one order.
-    pub(crate) fn first_messages(nodes: &[Node]) -> HashMap<NodeId, MessageId> {
-        let first = |node: &Node| (node.id, node.first);
-        nodes.iter().map(first).collect()
     }
 }
 

@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use contexture_engine_api::{EngineError, LogLevel, OpenRequest, StoreCommand};
+use serde_json::{Value, json};
 
 use crate::error::StoreError;
-use crate::maintenance::{self, Progress, StoreAnswer};
+use crate::maintenance::{self, Progress};
 use crate::session_state::SessionState;
 use crate::store::{FILE_NAME, Source, Store, StoreSettings, lock};
 
@@ -86,15 +87,15 @@ impl Shared {
         &self,
         command: &StoreCommand,
         progress: &Progress,
-    ) -> Result<StoreAnswer, EngineError> {
+    ) -> Result<Value, EngineError> {
         let place = tempfile::tempdir().map_err(|cause| StoreError::File {
             path: std::env::temp_dir(),
             cause,
         })?;
         let store = Store::open(place.path(), self.settings.clone())?;
         let mut answer = maintenance::answer(&store, command, progress)?;
-        if let StoreAnswer::List { store, .. } = &mut answer {
-            *store = self.directory.join(FILE_NAME);
+        if let Some(store) = answer.get_mut("store") {
+            *store = json!(self.directory.join(FILE_NAME));
         }
         Ok(answer)
     }

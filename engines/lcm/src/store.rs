@@ -16,7 +16,6 @@
 mod artifacts;
 mod body;
 mod check;
-mod compression;
 pub(crate) mod create;
 mod current_messages;
 mod database;
@@ -49,7 +48,6 @@ use ingest::{hashes_in, is_in};
 use worker::Worker;
 
 pub use check::Check;
-pub use delete::Size;
 pub use index::upkeep::IndexCheck;
 pub use ingest::Ingested;
 pub use payload::{PayloadId, PayloadInfo};
@@ -243,15 +241,21 @@ impl Store {
                 vectors::run(&database, &embedder, orders)
             })
         });
-        Ok(Self {
+        let worker = worker.transpose().map_err(unstarted)?;
+        let embedding = embedding.transpose().map_err(unstarted)?;
+        Ok(Self::of(database, worker, embedding))
+    }
+
+    fn of(database: Arc<Database>, worker: Option<Worker>, embedding: Option<Worker>) -> Self {
+        Self {
             handle: Arc::new(Handle {
-                worker: worker.transpose().map_err(unstarted)?,
-                embedding: embedding.transpose().map_err(unstarted)?,
+                worker,
+                embedding,
                 database,
             }),
             source: None,
             cancelled: None,
-        })
+        }
     }
 
     /// Returns the same store with access to the transcripts of `source`. Without a source only
@@ -291,15 +295,7 @@ impl Store {
     pub fn open_to_read(directory: &Path, settings: StoreSettings) -> Result<Self, StoreError> {
         let path = directory.join(FILE_NAME);
         let database = Database::open_to_read(&path, settings).map_err(|error| error.at(&path))?;
-        Ok(Self {
-            handle: Arc::new(Handle {
-                worker: None,
-                embedding: None,
-                database: Arc::new(database),
-            }),
-            source: None,
-            cancelled: None,
-        })
+        Ok(Self::of(Arc::new(database), None, None))
     }
 
     /// Returns the same store for cancellable work. Reads end with [`StoreError::Cancelled`] soon

@@ -78,8 +78,6 @@ pub(crate) struct Written {
     pub(crate) text: String,
     pub(crate) tokens: u64,
     pub(crate) level: Level,
-    /// The name of the model that wrote it. None if it was extracted.
-    pub(crate) model: Option<String>,
 }
 
 /// The prompts for the text of one node, and the check of the answers.
@@ -332,7 +330,6 @@ impl Draft {
                 true => Level::Aggressive,
                 false => Level::Normal,
             },
-            model: Some(model.to_owned()),
         })
     }
 
@@ -380,7 +377,6 @@ impl Draft {
                 true => Level::Verbatim,
                 false => Level::Deterministic,
             },
-            model: None,
         }
     }
 }

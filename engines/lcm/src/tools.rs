@@ -22,14 +22,16 @@ mod status;
 use std::str::FromStr;
 
 use contexture_engine_api::{EngineError, MessageId, ToolCall, ToolSpec, printable};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::dag::NodeId;
+use crate::dag::{Node, NodeId};
 use crate::dates::rfc3339;
 use crate::error::StoreError;
 use crate::session_state::SessionState;
 use crate::settings::Settings;
+use crate::store::nodes;
 use crate::store::{Key, MessageRow, PayloadId, PayloadInfo, SessionId, StoredMessage};
 use page::{MAX_TOKENS, MIN_TOKENS};
 
@@ -160,14 +162,17 @@ fn session_schema() -> Value {
     json!({"type": "string", "description": "Another session, if allowed"})
 }
 
-/// Adds the time of a message to an answer. If the exact time is unknown, the estimated one is
-/// added and marked.
-fn put_time(item: &mut Value, row: &MessageRow) {
-    if let Some(at) = row.said_at() {
-        item["at"] = json!(rfc3339(at));
-        if row.at.is_none() {
-            item["at_is_approximate"] = json!(true);
-        }
+/// Adds a time to an item of an answer if it is known, and a mark if it is only an estimate.
+fn put_time(item: &mut Value, at_ms: Option<i64>, is_exact: bool) {
+    put(item, "at", at_ms.map(rfc3339));
+    let is_approximate = at_ms.is_some() && !is_exact;
+    put(item, "at_is_approximate", is_approximate.then_some(true));
+}
+
+/// Adds a field to an item of an answer if it has a value.
+fn put(item: &mut Value, name: &str, value: Option<impl Serialize>) {
+    if let Some(value) = value {
+        item[name] = json!(value);
     }
 }
 
@@ -235,7 +240,7 @@ impl Context<'_> {
             || self.settings.may_search(name) && self.session.services.may_read_session(name);
         match found {
             Some(id) if id == self.session.id || may_search() => Ok(id),
-            None if may_search() => Err(StoreError::UnknownSession(name.to_owned()).into()),
+            None if may_search() => Err(StoreError::Unknown(format!("session `{name}`")).into()),
             // The answer is the same whether the session exists or not, so that a session cannot
             // find out the names of others.
             _ => Err(invalid(format!(
@@ -249,24 +254,19 @@ impl Context<'_> {
     /// Returns the row of a message with its content. The content is None if the transcript does not
     /// have the message, so that a tool can still say what it was.
     fn message(&self, key: Key) -> Result<(MessageRow, Option<StoredMessage>), EngineError> {
-        let store = &self.session.store;
         let ordinals = key.ordinal()..key.ordinal() + 1;
-        match store.messages(key.session(), ordinals.clone()) {
-            Ok(mut found) => found
-                .pop()
-                .map(|message| (message.row.clone(), Some(message))),
-            Err(StoreError::NoText(_)) => {
-                let mut rows = store.rows(key.session(), ordinals)?;
-                rows.pop().map(|row| (row, None))
-            }
-            Err(error) => return Err(error.into()),
-        }
-        .ok_or_else(|| {
+        let mut found = self.session.store.contents(key.session(), ordinals)?;
+        found.pop().ok_or_else(|| {
             EngineError::Storage(format!(
                 "message {} is missing from the store",
                 key.ordinal()
             ))
         })
+    }
+
+    fn summary(&self, session: SessionId, id: NodeId) -> Result<Node, EngineError> {
+        nodes::node(&self.session.store, session, id)?
+            .ok_or_else(|| invalid(format!("there is no summary {id} in this session")))
     }
 
     /// Returns the description of a file of a session. A file of another session counts as unknown,

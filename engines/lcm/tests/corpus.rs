@@ -18,7 +18,7 @@ fn every_query_finds_what_is_there() {
     let corpus = PathBuf::from(std::env::var_os("LCM_CORPUS").expect("LCM_CORPUS is set"));
     let directory = tempfile::tempdir().unwrap();
     let store = ingest::open(directory.path(), StoreSettings::default()).unwrap();
-    let session = store.open_session("s", 0).unwrap();
+    let session = store.open_session("s").unwrap();
     let text = std::fs::read_to_string(&corpus).unwrap();
     let messages: Vec<(&str, Value)> = text
         .lines()

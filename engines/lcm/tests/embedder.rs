@@ -161,9 +161,7 @@ fn vectors_go_with_their_session() {
     drop(engine);
     assert_eq!(vectors_in(host.data_dir()), 4);
     let delete = StoreCommand::Delete {
-        session: Some("s".to_owned()),
-        older_than_ms: None,
-        dry_run: false,
+        session: "s".to_owned(),
     };
     factory.manage(&delete).unwrap();
     assert_eq!(vectors_in(host.data_dir()), 0);
@@ -201,7 +199,7 @@ fn a_long_text_is_found_by_any_of_its_passages() {
         ..StoreSettings::default()
     };
     let store = ingest::open(directory.path(), settings).unwrap();
-    let session = store.open_session("s", 0).unwrap();
+    let session = store.open_session("s").unwrap();
     let filler = "we water the garden and paint the fence again. ".repeat(12);
     let long = format!("{filler}The doctor is on Tuesday. {filler}");
     let texts = [

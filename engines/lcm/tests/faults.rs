@@ -73,8 +73,8 @@ fn deliver_both(directory: &Path, own: &str) {
     };
     let store = ingest::open(directory, settings).unwrap();
     let (both, own) = (
-        store.open_session("both", 0).unwrap(),
-        store.open_session(own, 0).unwrap(),
+        store.open_session("both").unwrap(),
+        store.open_session(own).unwrap(),
     );
     for turn in 0..150 {
         for session in [both, own] {
@@ -106,10 +106,10 @@ fn total(store: &Store, session: SessionId, mode: Mode, text: &str) -> u64 {
 /// Each of these messages is there once, in order and whole.
 fn assert_whole(store: &Store, session: SessionId, count: u64) {
     let messages: Vec<_> = store
-        .current(session)
+        .messages(session, 0..u32::MAX)
         .unwrap()
         .into_iter()
-        .flat_map(|range| store.messages(session, range).unwrap())
+        .filter(|message| message.row.is_current)
         .map(|message| (message.row.id.0, message.text, message.raw))
         .collect();
     let expected: Vec<_> = (1..=count).map(|id| (id, text(id), raw(id))).collect();
@@ -335,7 +335,7 @@ fn a_directory_that_may_not_be_written_is_said() {
 fn a_clock_that_goes_back_does_not_change_the_order() {
     let directory = tempfile::tempdir().unwrap();
     let store = ingest::open(directory.path(), StoreSettings::default()).unwrap();
-    let session = store.open_session("s", 5_000).unwrap();
+    let session = store.open_session("s").unwrap();
     let times = [1_000, 900, 5, 2_000, -40, 1_999];
     for (id, time) in (1..).zip(times) {
         let (text, raw) = (text(id), raw(id));
@@ -345,8 +345,6 @@ fn a_clock_that_goes_back_does_not_change_the_order() {
             .tell(session, &Delivery::new(&[view]), now_ms)
             .unwrap();
     }
-    let info = store.session_info(session).unwrap();
-    assert_eq!((info.touched_at, info.last_at), (8_001, 2_000));
     let ask = Ask::Pattern(Pattern::new(Mode::Literal, "needle"));
     for (sort, ids) in [
         (Sort::Oldest, [1, 2, 3, 4, 5, 6]),
@@ -370,27 +368,15 @@ fn a_clock_that_goes_back_does_not_change_the_order() {
 }
 
 #[test]
-fn a_session_in_use_is_not_old_though_its_messages_say_no_time() {
+fn a_session_that_is_deleted_beside_its_open_engine_is_built_again() {
     let directory = tempfile::tempdir().unwrap();
     let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
-    const DAY: i64 = 24 * 60 * 60 * 1_000;
-    for _ in 0..40 {
-        host.turn(2).unwrap();
-        host.lends.advance_clock(DAY);
-    }
-    let now = contexture_testkit::START_MS + 40 * DAY;
-    let delete = |older_than_ms| StoreCommand::Delete {
-        session: None,
-        older_than_ms: Some(older_than_ms),
-        dry_run: false,
+    host.turn(2).unwrap();
+    let delete = StoreCommand::Delete {
+        session: "s".to_owned(),
     };
-    let gone = host.factory.manage(&delete(now - 30 * DAY)).unwrap();
-    assert_eq!(gone["sessions"], json!([]));
-    host.check("still there");
-    // Deleted beside its open engine, which then has nowhere to write to.
-    let gone = host.factory.manage(&delete(now + DAY)).unwrap();
-    assert_eq!(gone["sessions"], json!(["s"]));
-    assert_eq!(gone["messages"], 80);
+    host.factory.manage(&delete).unwrap();
+    // The engine has nowhere to write to.
     let error = host.turn(2).unwrap_err().to_string();
     assert!(error.contains("was deleted"), "{error}");
     drop(host);
@@ -600,7 +586,7 @@ fn a_store_that_is_being_made_when_the_process_is_killed_is_whole_or_not_there()
         for made in files_in(directory.path()) {
             let made = directory.path().join(made);
             let store = ingest::open(&made, StoreSettings::default()).unwrap();
-            let session = store.open_session("s", 0).unwrap();
+            let session = store.open_session("s").unwrap();
             deliver(&store, session, 1..=4).unwrap();
             drop(store);
             assert_eq!(files_in(&made), [FILE_NAME]);
@@ -617,7 +603,7 @@ fn one_store_is_made_however_many_make_it_at_once() {
                 let directory = directory.path();
                 scope.spawn(move || {
                     let store = ingest::open(directory, StoreSettings::default()).unwrap();
-                    let session = store.open_session(&own.to_string(), 0).unwrap();
+                    let session = store.open_session(&own.to_string()).unwrap();
                     deliver(&store, session, 1..=4).unwrap();
                 });
             }
@@ -643,7 +629,7 @@ fn a_hundred_thousand_messages_in_one_session() {
     let directory = tempfile::tempdir().unwrap();
     let says = |id: u64| format!("{} said-{id} in the {}th hour", role(id), id / 1_000);
     let store = ingest::open(directory.path(), StoreSettings::default()).unwrap();
-    let session = store.open_session("s", 0).unwrap();
+    let session = store.open_session("s").unwrap();
     for first in (1..=COUNT).step_by(500) {
         let texts: Vec<(u64, String)> = (first..first + 500).map(|id| (id, says(id))).collect();
         let views: Vec<_> = texts
@@ -705,50 +691,4 @@ fn a_check_is_called_off_from_another_thread() {
     let list = StoreCommand::List;
     assert!(host.factory.manage(&list).is_ok(), "the next command runs");
     host.check("checked");
-}
-
-#[test]
-fn summaries_that_nothing_leads_to_go_and_those_of_the_window_stay() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
-    let mut compactions = 0;
-    while compactions < 4 {
-        host.turn(4).unwrap();
-        compactions += u32::from(host.compact_if_due(&mut |_| ()).unwrap());
-    }
-    let window = host.tool("lcm_status", &json!({}))["window"].clone();
-    // A proposal that came to nothing, as a process that was killed leaves it, and one that is being decided on.
-    let path = directory.path().join(FILE_NAME);
-    let orphan = |place: &str| {
-        let connection = rusqlite::Connection::open(&path).unwrap();
-        let id: i64 = connection
-            .query_row(&format!("SELECT {place} FROM nodes"), [], |row| row.get(0))
-            .unwrap();
-        let node = "INSERT INTO nodes SELECT ?1, session, depth, level, degraded, tokens, messages,
-                        source_tokens, first, last, first_at, last_at, created_at, model, hash, bytes, data
-                    FROM nodes WHERE id = (SELECT min(node) FROM node_messages)";
-        let source = "INSERT INTO node_messages SELECT ?1, first, last FROM node_messages
-                      WHERE node = (SELECT min(node) FROM node_messages)";
-        for statement in [node, source] {
-            connection.execute(statement, [id]).unwrap();
-        }
-    };
-    orphan("min(id) - 1");
-    orphan("max(id) + 1");
-    let gc = |dry_run| host.factory.manage(&StoreCommand::Gc { dry_run }).unwrap();
-    let dry = gc(true)["summaries"].as_u64().unwrap();
-    assert!(dry >= 1);
-    assert_eq!(gc(false)["summaries"], dry);
-    assert_eq!(gc(false)["summaries"], 0);
-    assert_eq!(host.tool("lcm_status", &json!({}))["window"], window);
-    let newest: i64 = rusqlite::Connection::open(&path)
-        .unwrap()
-        .query_row(
-            "SELECT (SELECT max(id) FROM nodes) - (SELECT max(node) FROM frontier)",
-            [],
-            |row| row.get(0),
-        )
-        .unwrap();
-    assert_eq!(newest, 1, "what is being decided on stays");
-    host.check("swept");
 }

@@ -94,16 +94,9 @@ fn survives_being_killed() {
             contexture_lcm::Store::open(directory.path(), contexture_lcm::StoreSettings::default())
                 .unwrap();
         if let Some(session) = store.find_session("s").unwrap() {
-            let mut live = Vec::new();
-            for range in store.current(session).unwrap() {
-                live.extend(
-                    store
-                        .rows(session, range)
-                        .unwrap()
-                        .iter()
-                        .map(|row| row.id.0),
-                );
-            }
+            let rows = store.rows(session, 0..u32::MAX).unwrap().into_iter();
+            let live = rows.filter(|row| row.is_current);
+            let live: Vec<u64> = live.map(|row| row.id.0).collect();
             assert!(
                 live.is_sorted_by(|one, next| one < next),
                 "round {round}: {live:?}"

@@ -52,7 +52,7 @@ fn store_of(messages: &[Message]) -> (tempfile::TempDir, Store, SessionId) {
         ..StoreSettings::default()
     };
     let store = ingest::open(directory.path(), settings).unwrap();
-    let session = store.open_session("s", 0).unwrap();
+    let session = store.open_session("s").unwrap();
     for (id, message) in (0..).zip(messages) {
         let calls: Vec<ToolCallView<'_>> = message
             .arguments
@@ -274,7 +274,7 @@ fn thinking_is_found_in_every_shape_it_has_on_the_wire() {
     for raw in [lines, items, behind, details, document, called] {
         let directory = tempfile::tempdir().unwrap();
         let store = ingest::open(directory.path(), StoreSettings::default()).unwrap();
-        let session = store.open_session("s", 0).unwrap();
+        let session = store.open_session("s").unwrap();
         let view = MessageView::new(MessageId(1), "assistant")
             .with_text("said")
             .with_thinking(true)

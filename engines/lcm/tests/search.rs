@@ -69,7 +69,7 @@ fn store_of(texts: &[String]) -> (tempfile::TempDir, Store, SessionId) {
         ..StoreSettings::default()
     };
     let store = ingest::open(directory.path(), settings).unwrap();
-    let session = store.open_session("s", 0).unwrap();
+    let session = store.open_session("s").unwrap();
     let per_turn = (texts.len() / 12).max(1);
     for (turn, chunk) in texts.chunks(per_turn).enumerate() {
         let views: Vec<_> = chunk
@@ -514,8 +514,8 @@ fn a_bad_pattern_is_an_error_that_shows_where() {
 fn filters_narrow_by_what_was_said_by_whom_and_when() {
     let directory = tempfile::tempdir().unwrap();
     let store = ingest::open(directory.path(), StoreSettings::default()).unwrap();
-    let session = store.open_session("s", 0).unwrap();
-    let other = store.open_session("other", 0).unwrap();
+    let session = store.open_session("s").unwrap();
+    let other = store.open_session("other").unwrap();
     let large = "word ".repeat(20_000);
     let views = [
         MessageView::new(MessageId(1), "user")
@@ -567,7 +567,7 @@ fn filters_narrow_by_what_was_said_by_whom_and_when() {
 fn what_has_no_time_of_its_own_counts_by_its_arrival_and_says_so() {
     let directory = tempfile::tempdir().unwrap();
     let store = ingest::open(directory.path(), StoreSettings::default()).unwrap();
-    let session = store.open_session("s", 0).unwrap();
+    let session = store.open_session("s").unwrap();
     let say = |id: u64, time: Option<i64>, now_ms: i64| {
         let view = MessageView::new(MessageId(id), "user").with_text("word");
         let view = time.map_or(view, |time| view.with_time(time));
@@ -608,7 +608,7 @@ fn what_has_no_time_of_its_own_counts_by_its_arrival_and_says_so() {
 fn what_is_said_after_the_clock_was_years_ahead_is_found_by_its_time() {
     let directory = tempfile::tempdir().unwrap();
     let store = ingest::open(directory.path(), StoreSettings::default()).unwrap();
-    let session = store.open_session("s", 0).unwrap();
+    let session = store.open_session("s").unwrap();
     let (in_2099, in_2026) = (4_080_000_000_000, 1_790_000_000_000);
     for (id, now_ms) in [(1, in_2099), (2, in_2026), (3, in_2026 + 1)] {
         let view = MessageView::new(MessageId(id), "user").with_text("word");
@@ -839,7 +839,7 @@ fn what_several_threads_index_at_once_is_indexed_once() {
         ..StoreSettings::default()
     };
     let store = ingest::open(directory.path(), settings).unwrap();
-    let session = store.open_session("s", 0).unwrap();
+    let session = store.open_session("s").unwrap();
     ingest(&store, session, 0, &said);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -894,7 +894,7 @@ fn a_large_text_of_changing_lengths_is_shown_at_the_right_place() {
     let text = "ẞ needle ".repeat(400_000);
     let directory = tempfile::tempdir().unwrap();
     let store = ingest::open(directory.path(), StoreSettings::default()).unwrap();
-    let session = store.open_session("s", 0).unwrap();
+    let session = store.open_session("s").unwrap();
     ingest(&store, session, 1, std::slice::from_ref(&text));
     let spread = format!("{}ẞ", "x ".repeat(2_000_000));
     ingest(

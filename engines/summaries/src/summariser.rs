@@ -13,7 +13,7 @@ use contexture_engine_api::{
 use contexture_secrets::mask_secrets;
 
 use crate::answer::text_in;
-use crate::excerpt::excerpt;
+use crate::excerpt::excerpt_within;
 
 /// How often the pieces are halved after a provider said "too long", before the summary fails.
 const MAX_HALVINGS: u32 = 4;
@@ -130,7 +130,7 @@ impl Summariser {
         let most = (this.usable() / 6).max(MIN_PIECE);
         let services = this.services.clone();
         // Mask before cutting: half a secret has no shape to recognise it by.
-        (this.prompts).fit(&|text| fit(&mask_secrets(text), most, &services));
+        (this.prompts).fit(&|text| excerpt_within(&mask_secrets(text), most, &services));
         this
     }
 
@@ -260,7 +260,7 @@ impl Summariser {
         let mut pieces: Vec<String> = Vec::new();
         let mut used = 0;
         for unit in &self.units {
-            let unit = fit(unit, room, &self.services);
+            let unit = excerpt_within(unit, room, &self.services);
             let tokens = self.tokens(&unit);
             match pieces.last_mut() {
                 Some(piece) if used + tokens <= room => {
@@ -288,19 +288,4 @@ impl Summariser {
     fn tokens(&self, text: &str) -> u64 {
         self.services.count_tokens(text)
     }
-}
-
-/// Returns the text, or an excerpt of about `tokens` tokens if it is longer.
-fn fit(text: &str, tokens: u64, services: &Services) -> String {
-    let mut text = text.to_owned();
-    // Characters and tokens are not proportional, so a few attempts are needed to get close.
-    for _ in 0..4 {
-        let used = services.count_tokens(&text);
-        if used <= tokens {
-            break;
-        }
-        let chars = text.chars().count() as u64;
-        text = excerpt(&text, (chars * tokens / used).saturating_sub(48) as usize);
-    }
-    text
 }

@@ -462,9 +462,7 @@ impl Engines {
             return Ok(());
         }
         let command = StoreCommand::Delete {
-            session: Some(session.to_owned()),
-            older_than_ms: None,
-            dry_run: false,
+            session: session.to_owned(),
         };
         match self.manage(Some(engine), &command) {
             Err(error) if error.refusal().is_some() => Ok(()),

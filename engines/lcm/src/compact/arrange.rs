@@ -17,7 +17,6 @@ use crate::dag::outline::{Outline, Protection, Split};
 use crate::dag::plan::{PlanStep, RunPart, Spot, layout};
 use crate::dag::{Node, NodeId};
 use crate::error::StoreError;
-use crate::session_state::SessionState;
 use crate::settings::{HEADING_TOKENS, LEAF_SHARE};
 
 /// The result of trying to divide a window, which may also be to wait.
@@ -47,17 +46,16 @@ pub(super) struct Arrangement {
 
 impl Arrangement {
     pub(super) fn does_something(&self) -> bool {
-        let has_span = |step: &PlanStep| match step {
-            PlanStep::Run(run) => run
-                .parts
-                .iter()
-                .any(|part| matches!(part, RunPart::Span(_))),
-            PlanStep::Keep(_) => false,
-        };
+        let mut runs = self.steps.iter().filter_map(PlanStep::run);
         self.took_apart
             || self.shows_covered
             || !self.replaced.is_empty()
-            || self.steps.iter().any(has_span)
+            || runs.any(|run| run.spans().next().is_some())
+    }
+
+    /// Returns the positions that stay, in order.
+    pub(super) fn kept_places(&self) -> impl Iterator<Item = usize> {
+        self.steps.iter().flat_map(PlanStep::kept)
     }
 }
 
@@ -176,7 +174,8 @@ impl Compactor<'_, '_> {
             frontier = parts;
         }
 
-        let first_of = SessionState::first_messages(&frontier);
+        let first = |node: &Node| (node.id, node.first);
+        let first_of: HashMap<_, _> = frontier.iter().map(first).collect();
         let strays = self.strays(&spots, &frontier)?;
         let steps = layout(self.views, &spots, outline, split, &strays, &first_of);
         let mut arrangement = Arrangement {
@@ -239,12 +238,8 @@ impl Compactor<'_, '_> {
         let shorter: HashMap<usize, &Replacement> = (arrangement.replaced.iter())
             .map(|(at, short)| (*at, short))
             .collect();
-        let kept = arrangement.steps.iter().filter_map(|step| match step {
-            PlanStep::Keep(places) => Some(places.clone()),
-            PlanStep::Run(_) => None,
-        });
         let mut text = String::new();
-        for at in kept.flatten() {
+        for at in arrangement.kept_places() {
             let view = &self.views[at];
             let short = shorter.get(&at);
             let said = short.and_then(|short| short.text.as_deref());

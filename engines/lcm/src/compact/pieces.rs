@@ -14,10 +14,9 @@ use contexture_engine_api::{Entry, MessageId, MessageKind, MessageView};
 use crate::assemble::{block, nodes_in};
 use crate::dag::Node;
 
-/// Returns the entries for `nodes` in place of `views`. `rules` gives the section of rules for a block
-/// of these nodes. `covered` gives the first and the last
-/// message that a view stands for. If it returns None for a view, nothing is known about it and the
-/// rest is one block.
+/// Returns the entries for `nodes` in place of `views`. `rules` gives the section of rules for a
+/// block of some of the nodes. `covered` gives the first and the last message that a view stands
+/// for. If it returns None for a view, nothing is known about it and the rest is one block.
 pub(super) fn entries(
     views: &[MessageView<'_>],
     nodes: &[&Node],

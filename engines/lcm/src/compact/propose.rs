@@ -143,7 +143,7 @@ impl Compactor<'_, '_> {
                 .collect(),
             covered: writer.covered,
             took_apart: arrangement.took_apart,
-            model_wrote: new.iter().any(|new| new.model.is_some()),
+            model_wrote: new.iter().any(|new| new.node.level.is_by_model()),
             sizes: self.sizes(before, after),
             degraded,
         };

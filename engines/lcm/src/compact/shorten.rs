@@ -19,7 +19,6 @@ use super::Compactor;
 use super::arrange::Arrangement;
 use crate::assemble::shortened;
 use crate::dag::outline::Outline;
-use crate::dag::plan::PlanStep;
 use crate::preview::preview;
 
 /// The maximum number of tokens of a preview, not counting the line that says how to read the
@@ -37,11 +36,8 @@ impl Compactor<'_, '_> {
         outline: &Outline,
     ) -> Vec<(usize, Replacement)> {
         let limit = self.settings.large_message_tokens;
-        let kept = arrangement.steps.iter().filter_map(|step| match step {
-            PlanStep::Keep(places) => Some(places.clone()),
-            PlanStep::Run(_) => None,
-        });
-        kept.flatten()
+        arrangement
+            .kept_places()
             .filter(|at| *at < outline.last_turn && Some(*at) != outline.last_user)
             .filter(|at| self.views[*at].tokens() > limit)
             .filter_map(|at| Some((at, self.shortened(at, PREVIEW_TOKENS)?)))
@@ -56,8 +52,9 @@ impl Compactor<'_, '_> {
         let worth_it = |at: &usize| {
             self.views[*at].role() == "tool" && self.views[*at].tokens() > 2 * PREVIEW_TOKENS
         };
-        let old: Vec<usize> = (0..outline.last_turn.min(self.views.len()))
-            .filter(|at| !done.contains(at) && worth_it(at) && self.stays(arrangement, *at))
+        let old: Vec<usize> = arrangement
+            .kept_places()
+            .filter(|at| *at < outline.last_turn && !done.contains(at) && worth_it(at))
             .collect();
         for at in old {
             if arrangement.estimate <= goal {
@@ -140,9 +137,9 @@ impl Compactor<'_, '_> {
     pub(super) fn shorten_unseen(&self, arrangement: &mut Arrangement, outline: &Outline) {
         let in_flight = outline.in_flight.clone().unwrap_or(0..0);
         let done: HashSet<usize> = arrangement.replaced.iter().map(|(at, _)| *at).collect();
-        let mut messages: Vec<usize> = (0..self.views.len())
+        let mut messages: Vec<usize> = arrangement
+            .kept_places()
             .filter(|at| !done.contains(at) && !in_flight.contains(at))
-            .filter(|at| self.stays(arrangement, *at))
             .filter(|at| Some(*at) != outline.last_user)
             .collect();
         // Shortening the largest messages first changes as few messages as possible.
@@ -168,12 +165,5 @@ impl Compactor<'_, '_> {
             }
         }
         arrangement.replaced.sort_unstable_by_key(|(at, _)| *at);
-    }
-
-    fn stays(&self, arrangement: &Arrangement, at: usize) -> bool {
-        arrangement
-            .steps
-            .iter()
-            .any(|step| matches!(step, PlanStep::Keep(places) if places.contains(&at)))
     }
 }

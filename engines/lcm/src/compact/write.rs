@@ -96,10 +96,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     /// If all nodes together exceed the budget, the oldest are condensed.
     pub(super) fn write(&mut self, arrangement: &Arrangement) -> Result<(), StoreError> {
         self.kept = TextsBeside::of(&self.compactor.kept_text(arrangement));
-        let runs = arrangement.steps.iter().filter_map(|step| match step {
-            PlanStep::Run(run) => Some(run),
-            PlanStep::Keep(_) => None,
-        });
+        let runs = arrangement.steps.iter().filter_map(PlanStep::run);
         let plans: Vec<Vec<PlannedNode>> = runs.map(|run| self.plan(arrangement, run)).collect();
         let all = || plans.iter().flatten();
         let standing: u64 = all()
@@ -273,7 +270,6 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             text,
             tokens,
             level: Level::Verbatim,
-            model: None,
         })
     }
 
@@ -444,7 +440,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         let Compactor { session, focus, .. } = *self.compactor;
         let (services, budget) = (&session.services, budget.max(LEAST_TEXT));
         let nodes = || children.iter().map(|made| &made.node);
-        let by_model = nodes().any(|node| matches!(node.level, Level::Normal | Level::Aggressive));
+        let by_model = nodes().any(|node| node.level.is_by_model());
         let below: u64 = nodes().map(|node| node.source_tokens).sum();
         let is_final = !self.compactor.model_wanted();
         if is_final && !by_model && below <= self.compactor.budgets.usable {
@@ -621,11 +617,7 @@ fn made(mut node: Node, written: Written, sources: NodeSources<Key>) -> DraftNod
     (node.level, node.tokens, node.text) = (written.level, written.tokens, written.text);
     DraftNode {
         node: node.clone(),
-        new: Some(NewNode {
-            node,
-            sources,
-            model: written.model,
-        }),
+        new: Some(NewNode { node, sources }),
     }
 }
 

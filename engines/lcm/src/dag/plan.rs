@@ -16,8 +16,11 @@ use std::ops::Range;
 use contexture_engine_api::{MessageId, MessageView};
 
 use super::NodeId;
-use super::leaves::leaf_ranges;
 use super::outline::{Outline, Split};
+
+/// The smallest share of a leaf's span that gets a leaf of its own. A smaller rest joins the leaf
+/// before.
+const LEAST_SHARE: f64 = 0.25;
 
 /// What one position of the window shows, and whether the frontier covers it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +68,23 @@ pub(crate) enum PlanStep {
     Keep(Range<usize>),
     /// These positions leave the window, and summaries take their place.
     Run(Run),
+}
+
+impl PlanStep {
+    /// Returns the positions that stay, which are none if this is a run.
+    pub(crate) fn kept(&self) -> Range<usize> {
+        match self {
+            Self::Keep(places) => places.clone(),
+            Self::Run(_) => 0..0,
+        }
+    }
+
+    pub(crate) fn run(&self) -> Option<&Run> {
+        match self {
+            Self::Run(run) => Some(run),
+            Self::Keep(_) => None,
+        }
+    }
 }
 
 /// Positions that leave the window together, and the nodes and messages that replace them.
@@ -154,6 +174,14 @@ fn run_of(
 }
 
 impl Run {
+    /// Returns the messages of the run that still need leaves.
+    pub(crate) fn spans(&self) -> impl Iterator<Item = &[MessageGroup]> {
+        self.parts.iter().filter_map(|part| match part {
+            RunPart::Span(units) => Some(units.as_slice()),
+            RunPart::Node(_) => None,
+        })
+    }
+
     fn push_node(&mut self, node: NodeId) {
         // A node may cover several positions, but the window shows it once.
         if !self.parts.contains(&RunPart::Node(node)) {
@@ -329,6 +357,36 @@ fn cut_loose(loose: &mut Vec<&MessageGroup>, span: u64, leaves: &mut Vec<Vec<Mes
         leaves.push(ids.collect());
     }
     loose.clear();
+}
+
+/// Cuts units into leaves of about `span` tokens each, in order. `tokens` holds the size of each
+/// unit. A unit larger than `span` gets a leaf of its own, and a small rest at the end joins the
+/// leaf before it. Returns the ranges of units, which are empty only if there are no units.
+fn leaf_ranges(tokens: &[u64], span: u64) -> Vec<Range<usize>> {
+    let mut leaves: Vec<Range<usize>> = Vec::new();
+    let mut used = 0;
+    for (at, unit) in tokens.iter().enumerate() {
+        match leaves.last_mut() {
+            Some(leaf) if used + unit <= span => {
+                leaf.end = at + 1;
+                used += unit;
+            }
+            _ => {
+                leaves.push(at..at + 1);
+                used = *unit;
+            }
+        }
+    }
+    // A tiny leaf would cost a heading and a model call for very little.
+    if used < (span as f64 * LEAST_SHARE) as u64
+        && let Some(rest) = leaves.pop()
+    {
+        match leaves.last_mut() {
+            Some(before) => before.end = rest.end,
+            None => leaves.push(rest),
+        }
+    }
+    leaves
 }
 
 #[cfg(test)]

@@ -5,8 +5,6 @@
 //! other matches. A question is cut to its first words, since a ranking still makes sense with
 //! fewer.
 
-use std::borrow::Cow;
-
 use contexture_pattern::MAX_BYTES;
 
 use super::{Ask, Query};
@@ -27,30 +25,30 @@ const QUESTION_BYTES: usize = 8_192;
 ///
 /// # Errors
 /// Returns an error if the pattern is too long or the query names too many sessions.
-pub(super) fn bounded(query: &Query) -> Result<(Cow<'_, Query>, u64), StoreError> {
+pub(super) fn bounded(query: &Query) -> Result<(Query, u64), StoreError> {
     if query.sessions.len() > MAX_SESSIONS {
         return Err(StoreError::Query(format!(
             "{} sessions are named, but a search may have {MAX_SESSIONS}; search fewer at a time",
             query.sessions.len()
         )));
     }
-    match &query.ask {
-        Ask::Pattern(pattern) if pattern.text.len() > MAX_BYTES => Err(StoreError::Query(format!(
-            "the pattern has {} bytes, and may have {MAX_BYTES}: search for its most telling part, or ask a \
+    let mut query = query.clone();
+    let mut left_out = 0;
+    match &mut query.ask {
+        Ask::Pattern(pattern) if pattern.text.len() > MAX_BYTES => {
+            return Err(StoreError::Query(format!(
+                "the pattern has {} bytes, and may have {MAX_BYTES}: search for its most telling part, or ask a \
                  `question` to rank by many words",
-            pattern.text.len()
-        ))),
-        Ask::Question(text) if text.len() > QUESTION_BYTES => {
-            let (cut, left_out) = cut_question(text);
-            let ask = Ask::Question(cut.to_owned());
-            let query = Query {
-                ask,
-                ..query.clone()
-            };
-            Ok((Cow::Owned(query), left_out))
+                pattern.text.len()
+            )));
         }
-        _ => Ok((Cow::Borrowed(query), 0)),
+        Ask::Pattern(_) => {}
+        Ask::Question(text) => {
+            let (cut, words) = cut_question(text);
+            (*text, left_out) = (cut.to_owned(), words);
+        }
     }
+    Ok((query, left_out))
 }
 
 /// Returns the part of a question that is read, and the number of words after it. The cut is at a

@@ -73,20 +73,16 @@ impl Lexicon {
                     .extend(others);
             }
         }
-        lexicon.kinds = lexicon.directed(include_str!("lexicon/kinds.txt"));
-        lexicon
-    }
-
-    /// Parses lines of the form `words: targets`, in which each word leads to all the targets.
-    fn directed(&self, lines: &str) -> FxHashMap<String, Vec<String>> {
-        let mut map: FxHashMap<String, Vec<String>> = FxHashMap::default();
-        for (from, to) in lines.lines().filter_map(|line| line.split_once(':')) {
-            let to = self.stems(to);
-            for stem in self.stems(from) {
-                map.entry(stem).or_default().extend(to.iter().cloned());
+        // Each word before the colon names a kind, and the words after it are its members.
+        let kinds = include_str!("lexicon/kinds.txt").lines();
+        for (of, members) in kinds.filter_map(|line| line.split_once(':')) {
+            let members = lexicon.stems(members);
+            for stem in lexicon.stems(of) {
+                let known = lexicon.kinds.entry(stem).or_default();
+                known.extend(members.iter().cloned());
             }
         }
-        map
+        lexicon
     }
 
     fn stems(&self, line: &str) -> Vec<String> {

@@ -8,7 +8,6 @@
 //! [`Matcher::places`] returns places in the original text. Folding changes the length of some
 //! characters, so the places are mapped back at the end.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use contexture_engine_api::printable;
@@ -20,19 +19,16 @@ use super::{Mode, Pattern};
 use crate::error::StoreError;
 use crate::store::MessageBody;
 use crate::store::index::need::Need;
-use crate::text::fold::{
-    composed, fold, fold_case, fold_case_into, fold_into, in_original, in_original_of_case,
-    in_original_of_composed,
-};
+use crate::text::fold::{Form, composed, fold};
 use crate::text::terms::runs;
 
-/// A compiled pattern. `fold` says whether case, and for terms accents, are ignored.
+/// A compiled pattern, and the form in which it is compared with texts.
 #[derive(Debug)]
 pub(super) enum Matcher {
     /// Every one of these terms has to occur.
-    Terms { terms: Vec<Term>, fold: bool },
+    Terms { terms: Vec<Term>, form: Form },
     /// This text has to occur, anywhere.
-    Literal { needle: String, fold: bool },
+    Literal { needle: String, form: Form },
     /// This regular expression has to match.
     Regex(Box<Regex>),
 }
@@ -59,24 +55,24 @@ impl Matcher {
                         printable(text, 80)
                     )));
                 }
-                let terms = Term::parse(text, any_case)?;
-                let need = Need::all(terms.iter().map(Term::need).collect());
-                let terms = Self::Terms {
-                    terms,
-                    fold: any_case,
+                let form = if any_case {
+                    Form::Folded
+                } else {
+                    Form::Composed
                 };
-                Ok((terms, need))
+                let terms = Term::parse(text, form)?;
+                let need = Need::all(terms.iter().map(Term::need).collect());
+                Ok((Self::Terms { terms, form }, need))
             }
             Mode::Literal => {
-                let need = Need::of_literal(&fold(text), false, false);
-                let literal = Self::Literal {
-                    needle: match any_case {
-                        true => fold_case(text),
-                        false => composed(text).into_owned(),
-                    },
-                    fold: any_case,
+                let form = if any_case {
+                    Form::OneCase
+                } else {
+                    Form::Composed
                 };
-                Ok((literal, need))
+                let need = Need::of_literal(&fold(text), false, false);
+                let needle = form.of(text, &mut String::new()).into_owned();
+                Ok((Self::Literal { needle, form }, need))
             }
             Mode::Regex => {
                 let regex = Regex::new(&composed(text), any_case)?;
@@ -89,7 +85,9 @@ impl Matcher {
     /// Whether the index alone decides which texts match, so that no text has to be read.
     pub(crate) fn is_decided_by_index(&self) -> bool {
         match self {
-            Self::Terms { terms, fold: true } => terms.iter().all(|term| term.is_exact()),
+            Self::Terms { terms, form } => {
+                *form == Form::Folded && terms.iter().all(Term::is_exact)
+            }
             _ => false,
         }
     }
@@ -112,8 +110,8 @@ impl Matcher {
         };
         for (_, part) in body.parts() {
             let is_found = match self {
-                Self::Terms { fold, .. } => {
-                    let text = read(part, *fold, fold_into, scratch);
+                Self::Terms { form, .. } => {
+                    let text = form.of(part, scratch);
                     let mut still = Vec::new();
                     for term in missing {
                         if term.find(&text, 0, cancelled)?.is_none() {
@@ -123,8 +121,8 @@ impl Matcher {
                     missing = still;
                     missing.is_empty()
                 }
-                Self::Literal { needle, fold } => {
-                    let text = read(part, *fold, fold_case_into, scratch);
+                Self::Literal { needle, form } => {
+                    let text = form.of(part, scratch);
                     memmem::find(text.as_bytes(), needle.as_bytes()).is_some()
                 }
                 Self::Regex(regex) => regex.is_match(&composed(part), cancelled)?,
@@ -167,15 +165,19 @@ impl Matcher {
         cancelled: &dyn Fn() -> bool,
     ) -> Result<Vec<Range<usize>>, StoreError> {
         let mut scratch = String::new();
+        let form = match self {
+            Self::Terms { form, .. } | Self::Literal { form, .. } => *form,
+            Self::Regex(_) => Form::Composed,
+        };
+        let read = &*form.of(text, &mut scratch);
         let mut places: Vec<Range<usize>> = match self {
-            Self::Regex(regex) => regex.find_all(&composed(text), limit, cancelled)?,
-            Self::Terms { terms, fold } => {
-                let text = &*read(text, *fold, fold_into, &mut scratch);
+            Self::Regex(regex) => regex.find_all(read, limit, cancelled)?,
+            Self::Terms { terms, .. } => {
                 let mut places = Vec::new();
                 for term in terms {
                     let (mut from, mut count) = (0, 0);
                     while count < limit
-                        && let Some(found) = term.find(text, from, cancelled)?
+                        && let Some(found) = term.find(read, from, cancelled)?
                     {
                         from = found.end.max(from + 1);
                         count += 1;
@@ -184,40 +186,18 @@ impl Matcher {
                 }
                 places
             }
-            Self::Literal { needle, fold } => {
-                let text = read(text, *fold, fold_case_into, &mut scratch);
-                memmem::find_iter(text.as_bytes(), needle)
-                    .take(limit)
-                    .map(|at| at..at + needle.len())
-                    .collect()
-            }
+            Self::Literal { needle, .. } => memmem::find_iter(read.as_bytes(), needle)
+                .take(limit)
+                .map(|at| at..at + needle.len())
+                .collect(),
         };
         // Each term contributed its own places in order, so the first ones overall are known only
         // after sorting.
         places.sort_by_key(|place| place.start);
         places.truncate(limit);
-        match self {
-            Self::Terms { fold: true, .. } => in_original(text, &mut places),
-            Self::Literal { fold: true, .. } => in_original_of_case(text, &mut places),
-            _ => in_original_of_composed(text, &mut places),
-        }
+        form.in_original(text, &mut places);
         Ok(places)
     }
-}
-
-/// Returns the form of a text that is compared. It is composed and, if `fold` is set, folded by
-/// `into`, in which case it borrows from `scratch`.
-fn read<'t>(
-    text: &'t str,
-    fold: bool,
-    into: fn(&str, &mut String),
-    scratch: &'t mut String,
-) -> Cow<'t, str> {
-    if !fold {
-        return composed(text);
-    }
-    into(text, scratch);
-    Cow::Borrowed(scratch)
 }
 
 #[cfg(test)]

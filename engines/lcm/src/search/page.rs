@@ -153,78 +153,87 @@ impl Search<'_> {
         page: Vec<Found>,
         places: impl Fn(Key, &MessageBody<'_>) -> Result<Places, StoreError>,
     ) -> Result<Vec<Hit>, StoreError> {
-        let context = self.query.context_lines;
         let mut hits = Vec::with_capacity(page.len());
         for found in page {
-            let cursor = Cursor::write(self.query, found.place, &self.extents);
-            let key = found.key;
-            match found.place.is_summary() {
-                true => {
-                    let Some(times) = summary_times(self.connection, key)? else {
-                        continue;
-                    };
-                    let summary = summary_in(self.connection, key)?;
-                    let snippet = summary.map(|summary| {
-                        let (places, span) = places(key, &MessageBody::of_text(&summary.text))?;
-                        Ok::<_, StoreError>((snippet(&summary.text, &places, context), span))
-                    });
-                    let (snippet, span) = snippet.transpose()?.unwrap_or_default();
-                    hits.push(Hit {
-                        key,
-                        kind: HitKind::Summary,
-                        role: "summary".into(),
-                        name: None,
-                        tool: None,
-                        at_ms: times.last_at,
-                        at_is_exact: times.last_is_exact,
-                        live: is_under_frontier(self.connection, key)?,
-                        snippet,
-                        span,
-                        score: found.score,
-                        cursor,
-                    });
-                }
-                false => {
-                    let Some(row) = row_in(self.connection, key)? else {
-                        continue;
-                    };
-                    let shown = self.with_body(key, |body| {
-                        let (places, span) = places(key, body)?;
-                        Ok::<_, StoreError>((snippet(body.as_str(), &places, context), span))
-                    })?;
-                    let (snippet, span) = shown.transpose()?.unwrap_or_default();
-                    // The calls follow the text in the body, so a match behind the end of the text
-                    // is in them.
-                    let in_calls = match row.payload {
-                        Some(file) => snippet.byte as i64 > payload_bytes(self.connection, file)?,
-                        None => false,
-                    };
-                    let kind = match row.payload {
-                        Some(file) => HitKind::File {
-                            id: row.id,
-                            file,
-                            in_calls,
-                        },
-                        None => HitKind::Message { id: row.id },
-                    };
-                    hits.push(Hit {
-                        key,
-                        kind,
-                        at_ms: row.said_at(),
-                        at_is_exact: row.at.is_some(),
-                        role: row.role,
-                        name: row.name,
-                        tool: row.tool,
-                        live: row.is_current,
-                        snippet,
-                        span,
-                        score: found.score,
-                        cursor,
-                    });
-                }
-            }
+            hits.extend(match found.place.is_summary() {
+                true => self.summary_hit(found, &places)?,
+                false => self.message_hit(found, &places)?,
+            });
         }
         Ok(hits)
+    }
+
+    fn summary_hit(
+        &self,
+        found: Found,
+        places: impl Fn(Key, &MessageBody<'_>) -> Result<Places, StoreError>,
+    ) -> Result<Option<Hit>, StoreError> {
+        let key = found.key;
+        let Some(times) = summary_times(self.connection, key)? else {
+            return Ok(None);
+        };
+        let summary = summary_in(self.connection, key)?;
+        let shown = summary.map(|summary| {
+            let (places, span) = places(key, &MessageBody::of_text(&summary.text))?;
+            let snippet = snippet(&summary.text, &places, self.query.context_lines);
+            Ok::<_, StoreError>((snippet, span))
+        });
+        let (snippet, span) = shown.transpose()?.unwrap_or_default();
+        Ok(Some(Hit {
+            key,
+            kind: HitKind::Summary,
+            role: "summary".into(),
+            name: None,
+            tool: None,
+            at_ms: times.last_at,
+            at_is_exact: times.last_is_exact,
+            live: is_under_frontier(self.connection, key)?,
+            snippet,
+            span,
+            score: found.score,
+            cursor: Cursor::write(self.query, found.place, &self.extents),
+        }))
+    }
+
+    fn message_hit(
+        &mut self,
+        found: Found,
+        places: impl Fn(Key, &MessageBody<'_>) -> Result<Places, StoreError>,
+    ) -> Result<Option<Hit>, StoreError> {
+        let key = found.key;
+        let Some(row) = row_in(self.connection, key)? else {
+            return Ok(None);
+        };
+        let context = self.query.context_lines;
+        let shown = self.with_body(key, |body| {
+            let (places, span) = places(key, body)?;
+            Ok::<_, StoreError>((snippet(body.as_str(), &places, context), span))
+        })?;
+        let (snippet, span) = shown.transpose()?.unwrap_or_default();
+        let kind = match row.payload {
+            Some(file) => HitKind::File {
+                id: row.id,
+                file,
+                // The calls follow the text in the body, so a match behind the end of the text is
+                // in them.
+                in_calls: snippet.byte as i64 > payload_bytes(self.connection, file)?,
+            },
+            None => HitKind::Message { id: row.id },
+        };
+        Ok(Some(Hit {
+            key,
+            kind,
+            at_ms: row.said_at(),
+            at_is_exact: row.at.is_some(),
+            role: row.role,
+            name: row.name,
+            tool: row.tool,
+            live: row.is_current,
+            snippet,
+            span,
+            score: found.score,
+            cursor: Cursor::write(self.query, found.place, &self.extents),
+        }))
     }
 }
 

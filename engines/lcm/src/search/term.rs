@@ -14,7 +14,7 @@ use memchr::memmem;
 
 use crate::error::StoreError;
 use crate::store::index::need::Need;
-use crate::text::fold::{composed, fold};
+use crate::text::fold::{Form, fold};
 use crate::text::terms::{Class, class};
 use split::split;
 
@@ -35,21 +35,18 @@ pub(super) const MAX_WORDS: usize = 200;
 const PLACES_A_LOOK: usize = 1_000;
 
 impl Term {
-    /// Parses the words and phrases of a query. With `fold_case`, case and accents are ignored.
+    /// Parses the words and phrases of a query, in the form in which they are compared.
     ///
     /// # Errors
     /// Returns an error if a double quote is not closed or if there are more than [`MAX_WORDS`]
     /// words.
-    pub(super) fn parse(query: &str, fold_case: bool) -> Result<Vec<Self>, StoreError> {
+    pub(super) fn parse(query: &str, form: Form) -> Result<Vec<Self>, StoreError> {
         let mut terms = Vec::new();
         let mut words = 0;
         for text in split(query)? {
             let parts: Vec<String> = text
                 .split_whitespace()
-                .map(|part| match fold_case {
-                    true => fold(part),
-                    false => composed(part).into_owned(),
-                })
+                .map(|part| form.of(part, &mut String::new()).into_owned())
                 // A punctuation mark alone folds to nothing that could be searched for.
                 .filter(|part| !part.is_empty())
                 .collect();
@@ -91,7 +88,7 @@ impl Term {
     }
 
     /// Returns the first occurrence in a text that begins at or after the byte `from`. Text and
-    /// term must be folded in the same way.
+    /// term must be in the same form.
     ///
     /// # Errors
     /// [`StoreError::Cancelled`] if the search was cancelled.

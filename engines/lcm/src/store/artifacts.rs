@@ -36,7 +36,6 @@ struct KeptNode {
     #[serde(flatten)]
     node: Node,
     created_ms: i64,
-    model: Option<String>,
     over_messages: Vec<MessageId>,
     over_nodes: Vec<NodeId>,
 }
@@ -231,7 +230,6 @@ fn insert(
             true => NodeSources::Messages(messages),
             false => NodeSources::Nodes(kept.over_nodes.clone()),
         },
-        model: kept.model.clone(),
     };
     add_one(transaction, session, &new, |id| id, kept.created_ms)
 }
@@ -252,9 +250,9 @@ fn kept_node(
     let Some(node) = node_in(connection, key)? else {
         return Ok(None);
     };
-    let (created_ms, model) = connection
-        .prepare_cached("SELECT created_at, model FROM nodes WHERE id = ?1")?
-        .query_row([key], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let created_ms = connection
+        .prepare_cached("SELECT created_at FROM nodes WHERE id = ?1")?
+        .query_row([key], |row| row.get(0))?;
     let (over_messages, over_nodes) = match sources_in(connection, key)? {
         NodeSources::Messages(messages) => (messages, Vec::new()),
         NodeSources::Nodes(nodes) => (Vec::new(), nodes),
@@ -262,7 +260,6 @@ fn kept_node(
     Ok(Some(KeptNode {
         node,
         created_ms,
-        model,
         over_messages,
         over_nodes,
     }))

@@ -55,7 +55,7 @@ fn make(path: &Path) -> Result<(), StoreError> {
 
 /// Gives a complete file its final name if that name is free. If the file system has hard links,
 /// the old name stays as well, and the file is removed with the other leftovers.
-pub(super) fn publish(file: &Path, name: &Path) -> std::io::Result<()> {
+fn publish(file: &Path, name: &Path) -> std::io::Result<()> {
     std::fs::hard_link(file, name).or_else(|error| match error.kind() {
         ErrorKind::AlreadyExists => Err(error),
         // Some file systems have no hard links. There, only this check protects an existing file.
@@ -65,7 +65,7 @@ pub(super) fn publish(file: &Path, name: &Path) -> std::io::Result<()> {
 }
 
 /// Creates an empty store in a single file and syncs it to the disk.
-pub(super) fn create_file(path: &Path) -> Result<(), StoreError> {
+fn create_file(path: &Path) -> Result<(), StoreError> {
     make_empty(path)?;
     let mut connection = connect(path, OpenFlags::SQLITE_OPEN_CREATE)?;
     schema::create_tables(&mut connection)?;
@@ -75,7 +75,7 @@ pub(super) fn create_file(path: &Path) -> Result<(), StoreError> {
 }
 
 /// Creates an empty file that only its owner can read. SQLite gives its log the same permissions.
-pub(super) fn make_empty(path: &Path) -> Result<(), StoreError> {
+fn make_empty(path: &Path) -> Result<(), StoreError> {
     let made = private_file_options()
         .write(true)
         .create_new(true)

@@ -121,37 +121,25 @@ impl Database {
         cancelled: Option<&Cancelled>,
         work: impl FnOnce(&Connection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.read_named(cancelled, work)
-            .map_err(|error| error.at(&self.path))
-    }
-
-    fn read_named<T>(
-        &self,
-        cancelled: Option<&Cancelled>,
-        work: impl FnOnce(&Connection) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        let pooled = lock(&self.readers).pop();
-        let mut connection = match pooled {
-            Some(connection) => connection,
-            None => self.open_reader()?,
+        let read = || {
+            let pooled = lock(&self.readers).pop();
+            let mut connection = pooled.map_or_else(|| self.open_reader(), Ok)?;
+            if let Some(cancelled) = cancelled {
+                let cancelled = Arc::clone(cancelled);
+                connection.progress_handler(STEPS_TO_ASK, Some(move || cancelled()))?;
+            }
+            let result = work(&*connection.transaction()?);
+            if cancelled.is_some() {
+                connection.progress_handler(STEPS_TO_ASK, None::<fn() -> bool>)?;
+            }
+            // An interrupted connection may still be in its transaction. It is closed instead of
+            // pooled.
+            if connection.is_autocommit() {
+                lock(&self.readers).push(connection);
+            }
+            result
         };
-        if let Some(cancelled) = cancelled {
-            let cancelled = Arc::clone(cancelled);
-            connection.progress_handler(STEPS_TO_ASK, Some(move || cancelled()))?;
-        }
-        let result = {
-            let snapshot = connection.transaction()?;
-            work(&snapshot)
-        };
-        if cancelled.is_some() {
-            connection.progress_handler(STEPS_TO_ASK, None::<fn() -> bool>)?;
-        }
-        // An interrupted connection may still be in its transaction. It is closed instead of
-        // pooled.
-        if connection.is_autocommit() {
-            lock(&self.readers).push(connection);
-        }
-        result
+        read().map_err(|error: StoreError| error.at(&self.path))
     }
 
     /// Runs `work` in a write transaction and commits it. If `work` returns an error, the

@@ -41,9 +41,6 @@ pub struct Ingested {
     pub new: Range<u32>,
     /// How many messages were already known by their ids. They got no new row.
     pub known: usize,
-    /// How many of the known messages became part of the conversation again, after a cut or a
-    /// revision had removed them.
-    pub restored: usize,
     /// The revisions whose old message is not stored, as pairs of the new and the old id. The new
     /// message is stored like any other.
     pub replaces_nothing: Vec<(MessageId, MessageId)>,
@@ -109,26 +106,25 @@ impl Store {
             let mut cursor = IngestCursor::read(transaction, session)?;
             cursor.correct_clock(arrival);
             let first = cursor.next;
-            let (mut known, mut restored) = (0, 0);
+            let mut known = 0;
             for message in &prepared {
                 match cursor.known(transaction, session, message.view.id())? {
                     Some(key) => {
                         known += 1;
-                        restored += revive(transaction, key, message)?;
+                        revive(transaction, key, message)?;
                     }
                     None => cursor.insert(transaction, session, arrival, message, true)?,
                 }
             }
             let replaces_nothing = replace(transaction, session, delivery.revisions)?;
             if !prepared.is_empty() {
-                cursor.write(transaction, session, now_ms)?;
+                cursor.write(transaction, session)?;
             }
             // Counted after the inserts, so that the messages of this delivery are included.
             let indexed = indexed_end(transaction, session, Corpus::Messages)?;
             let ingested = Ingested {
                 new: first..cursor.next,
                 known,
-                restored,
                 replaces_nothing,
             };
             Ok((ingested, cursor.next.saturating_sub(indexed)))
@@ -160,7 +156,6 @@ impl Store {
         &self,
         session: SessionId,
         reads_texts: bool,
-        now_ms: i64,
     ) -> Result<(SessionId, bool), StoreError> {
         let source = self.source()?;
         // The rows are read first, because a message is stored by the host before it has a row.
@@ -173,7 +168,7 @@ impl Store {
             false => (self.renumber(session)?, None),
         };
         if overview.hashes.keys().any(|id| Some(*id) > after) {
-            self.append_transcript(followed, after, now_ms)?;
+            self.append_transcript(followed, after)?;
             overview = source.overview(false)?;
         }
         let has_changed = self.follow_currency(followed, &overview.outdated)?;
@@ -187,9 +182,9 @@ impl Store {
         &self,
         session: SessionId,
         mut after: Option<MessageId>,
-        now_ms: i64,
     ) -> Result<(), StoreError> {
         let source = self.source()?;
+        let now_ms = source.services().now_ms();
         let mut is_new = false;
         loop {
             self.go_on()?;
@@ -225,7 +220,7 @@ impl Store {
                     for (new, old) in &page.revisions {
                         set_replaced(transaction, session, *new, *old)?;
                     }
-                    cursor.write(transaction, session, now_ms)
+                    cursor.write(transaction, session)
                 })
             })?;
             after = page.next;
@@ -398,9 +393,9 @@ impl IngestCursor {
         };
         transaction
             .prepare_cached(
-                "INSERT INTO messages(id, session, host, role, name, tool, call_id, at, order_at, tokens, flags,
-                                      hash, payload, is_current)
-                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+                "INSERT INTO messages(id, session, host, role, name, tool, at, order_at, tokens, flags, hash, payload,
+                                      is_current)
+                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
             )?
             .execute(params![
                 key.0,
@@ -409,7 +404,6 @@ impl IngestCursor {
                 view.role(),
                 view.name(),
                 view.tool_name(),
-                view.tool_call_id(),
                 view.time(),
                 self.order_at,
                 message.tokens as i64,
@@ -421,17 +415,10 @@ impl IngestCursor {
         Ok(())
     }
 
-    fn write(
-        &self,
-        transaction: &Transaction<'_>,
-        session: SessionId,
-        now_ms: i64,
-    ) -> Result<(), StoreError> {
+    fn write(&self, transaction: &Transaction<'_>, session: SessionId) -> Result<(), StoreError> {
         transaction
-            .prepare_cached(
-                "UPDATE sessions SET next_ordinal = ?2, order_at = ?3, touched_at = ?4 WHERE id = ?1",
-            )?
-            .execute(params![session.0, self.next, self.order_at, now_ms])?;
+            .prepare_cached("UPDATE sessions SET next_ordinal = ?2, order_at = ?3 WHERE id = ?1")?
+            .execute(params![session.0, self.next, self.order_at])?;
         Ok(())
     }
 }
@@ -474,13 +461,12 @@ fn check_order(messages: &[MessageView<'_>]) -> Result<(), StoreError> {
 }
 
 /// Makes a known message part of the conversation again and stores the host's new token count.
-/// Returns 1 if the message was not part of it before, and 0 if it was. Different content is an
-/// error.
+/// Different content is an error.
 fn revive(
     transaction: &Transaction<'_>,
     key: Key,
     message: &Prepared<'_>,
-) -> Result<usize, StoreError> {
+) -> Result<(), StoreError> {
     let (was_current, hash): (bool, Option<i64>) = transaction
         .prepare_cached("SELECT is_current, hash FROM messages WHERE id = ?1")?
         .query_row([key.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -492,7 +478,7 @@ fn revive(
             .prepare_cached("UPDATE messages SET is_current = 1, tokens = ?2 WHERE id = ?1")?
             .execute(params![key.0, message.tokens as i64])?;
     }
-    Ok(usize::from(!was_current))
+    Ok(())
 }
 
 /// Records which messages the new ones replace, and removes the old ones from the conversation.

@@ -15,17 +15,12 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use contexture_engine_api::MessageId;
 use rusqlite::{Connection, OptionalExtension, Params, Row, Transaction, params};
 
-use super::compression::damaged;
 use super::read::host_id;
-use super::summaries::{summary_hash, summary_text};
+use super::summaries::{packed, summary_hash, summary_text};
 use super::{Key, SessionId, Store, query_all};
 use crate::dag::{Level, Node, NodeId, NodeSources};
 use crate::error::StoreError;
 use crate::summarise::Written;
-
-/// Summaries are a few kilobytes of prose and are written once, so a higher level costs little
-/// time.
-const COMPRESSION_LEVEL: i32 = 6;
 
 /// The most messages in a run, as the table of runs says.
 const RUN: i64 = 64;
@@ -36,13 +31,12 @@ const ABOVE: &str = "WITH RECURSIVE above(node) AS (
     SELECT node FROM node_messages WHERE first BETWEEN ?1 - 63 AND ?1 AND last >= ?1
     UNION SELECT c.node FROM node_children c JOIN above a ON c.child = a.node)";
 
-/// A node to be written with [`add`], and the model that wrote it, if one did. Its sources must be
-/// stored before it, or come before it in the same call.
+/// A node to be written with [`add`]. Its sources must be stored before it, or come before it in the
+/// same call.
 #[derive(Debug, Clone)]
 pub(crate) struct NewNode {
     pub(crate) node: Node,
     pub(crate) sources: NodeSources<Key>,
-    pub(crate) model: Option<String>,
 }
 
 pub(super) fn key(session: SessionId, node: NodeId) -> i64 {
@@ -124,8 +118,8 @@ pub(super) fn add_one(
     transaction
         .prepare_cached(
             "INSERT INTO nodes(id, session, depth, level, degraded, tokens, messages, source_tokens, first,
-                               last, first_at, last_at, created_at, model, hash, bytes, data)
-             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+                               last, first_at, last_at, created_at, hash, bytes, data)
+             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
         )?
         .execute(params![
             key,
@@ -141,7 +135,6 @@ pub(super) fn add_one(
             node.from_ms,
             node.to_ms,
             now_ms,
-            new.model,
             summary_hash(node.text.as_bytes()),
             node.text.len() as i64,
             packed(&node.text)?,
@@ -189,12 +182,6 @@ fn keys_of_runs(
     // A damaged run may seem to have no end.
     let keys = runs.into_iter().flat_map(|run| run.take(RUN as usize));
     Ok(keys.map(Key).collect())
-}
-
-/// Compresses the text of a node for its row. The uncompressed length is stored beside it, because
-/// decompression needs it.
-pub(super) fn packed(text: &str) -> Result<Vec<u8>, StoreError> {
-    zstd::bulk::compress(text.as_bytes(), COMPRESSION_LEVEL).map_err(damaged)
 }
 
 /// Removes nodes of a proposal that was discarded. A node that the frontier or another node refers
@@ -308,14 +295,13 @@ fn rewrite_in(
 ) -> Result<(), StoreError> {
     transaction
         .prepare_cached(
-            "UPDATE nodes SET level = ?2, degraded = 0, tokens = ?3, model = ?4, hash = ?5, bytes = ?6,
-                              data = ?7 WHERE id = ?1",
+            "UPDATE nodes SET level = ?2, degraded = 0, tokens = ?3, hash = ?4, bytes = ?5, data = ?6
+             WHERE id = ?1",
         )?
         .execute(params![
             key(session, node),
             written.level as i64,
             written.tokens as i64,
-            written.model,
             summary_hash(written.text.as_bytes()),
             written.text.len() as i64,
             packed(&written.text)?,
@@ -347,47 +333,16 @@ pub(super) fn frontier_in(
 }
 
 /// Returns the nodes of the frontier, oldest first, and the id of the compaction that made it,
-/// which is 0 if there was none. A node that cannot be read is left out. Its messages then count as
-/// not covered, and the doctor reports the node.
+/// which is 0 if there was none.
 pub(crate) fn frontier(store: &Store, session: SessionId) -> Result<(Vec<Node>, u64), StoreError> {
     store.read(|connection| {
         let (ids, compaction) = frontier_in(connection, session)?;
         let nodes = ids
             .iter()
-            .filter_map(|id| match node_in(connection, key(session, *id)) {
-                Ok(node) => node.map(Ok),
-                // One damaged summary must not make the whole session unusable.
-                Err(StoreError::Damaged(_)) => None,
-                Err(error) => Some(Err(error)),
-            })
+            .filter_map(|id| node_in(connection, key(session, *id)).transpose())
             .collect::<Result<_, _>>()?;
         Ok((nodes, compaction))
     })
-}
-
-/// Removes the nodes from the frontier that are not in `read`, the list of those that could be
-/// read. Returns how many it removed.
-pub(crate) fn drop_unreadable(
-    store: &Store,
-    session: SessionId,
-    read: &[Node],
-) -> Result<usize, StoreError> {
-    let mut unreadable = frontier_ids(store, session)?;
-    unreadable.retain(|id| read.iter().all(|node| node.id != *id));
-    if !unreadable.is_empty() {
-        // Only the frontier changes. The rows of the nodes stay, so that the doctor can report
-        // them.
-        store.write(|transaction| {
-            for node in &unreadable {
-                transaction.execute(
-                    "DELETE FROM frontier WHERE session = ?1 AND node = ?2",
-                    [session.0, key(session, *node)],
-                )?;
-            }
-            Ok(())
-        })?;
-    }
-    Ok(unreadable.len())
 }
 
 /// Returns a node of a session with its text, or None if there is no such node. A text that does

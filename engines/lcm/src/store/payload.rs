@@ -8,11 +8,11 @@
 //! returns a text. Which part of it the window shows is decided by [`crate::preview`].
 
 use contexture_engine_api::MessageId;
-use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use rusqlite::{OptionalExtension, Transaction, params};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::read::{host_id, text_of};
-use super::{Key, SessionId, Store, query_all};
+use super::read::host_id;
+use super::{SessionId, Store, query_all};
 use crate::error::StoreError;
 use crate::preview::TextKind;
 
@@ -48,7 +48,9 @@ impl Store {
     /// # Errors
     /// Returns [`StoreError::Unknown`] if no text has this number, or an error of the store.
     pub fn payload_info(&self, id: PayloadId) -> Result<PayloadInfo, StoreError> {
-        self.read(|connection| info(connection, id))
+        let sql = "SELECT id, session, kind, bytes, lines, tokens FROM payloads WHERE id = ?1";
+        let found: Vec<_> = self.read(|connection| query_all(connection, sql, [id.0], row_info))?;
+        found.into_iter().next().ok_or_else(|| unknown(id))
     }
 
     /// Returns a large text. It is read from the transcript, as part of the first message that
@@ -58,16 +60,11 @@ impl Store {
     /// Returns [`StoreError::Unknown`] if no text has this number, and [`StoreError::NoText`] if
     /// the transcript lacks the message.
     pub fn payload_text(&self, id: PayloadId) -> Result<String, StoreError> {
-        self.read(|connection| {
-            info(connection, id)?;
-            // Every message with this number has the same text, so the first one will do.
-            let message = connection
-                .prepare_cached("SELECT id FROM messages WHERE payload = ?1 ORDER BY id LIMIT 1")?
-                .query_row([id.0], |row| row.get(0).map(Key))
-                .optional()?
-                .ok_or_else(|| unknown(id))?;
-            text_of(connection, message)
-        })
+        let session = self.payload_info(id)?.session;
+        // Every message with this number has the same text, so the first one will do.
+        let messages = self.messages_with(id)?;
+        let first = messages.first().ok_or_else(|| unknown(id))?;
+        Ok(self.message(session, *first)?.text)
     }
 
     /// Returns the host ids of the messages that contain this text, in order. It is empty if no
@@ -100,16 +97,6 @@ fn row_info(row: &rusqlite::Row<'_>) -> rusqlite::Result<PayloadInfo> {
         lines: row.get::<_, i64>(4)? as u64,
         tokens: row.get::<_, i64>(5)? as u64,
     })
-}
-
-fn info(connection: &Connection, id: PayloadId) -> Result<PayloadInfo, StoreError> {
-    connection
-        .prepare_cached(
-            "SELECT id, session, kind, bytes, lines, tokens FROM payloads WHERE id = ?1",
-        )?
-        .query_row([id.0], row_info)
-        .optional()?
-        .ok_or_else(|| unknown(id))
 }
 
 fn unknown(id: PayloadId) -> StoreError {

@@ -44,8 +44,6 @@ pub struct MessageRow {
     pub name: Option<String>,
     /// The name of the tool, if the message is a tool result.
     pub tool: Option<String>,
-    /// The id of the call that the message answers, if it is a tool result.
-    pub call_id: Option<String>,
     /// The time of the message in milliseconds since the Unix epoch, if the transcript has one.
     pub at: Option<i64>,
     /// The time for sorting, in milliseconds since the Unix epoch. It is never earlier than that of
@@ -55,12 +53,8 @@ pub struct MessageRow {
     pub order_at: i64,
     /// The number of tokens, as the host counted them.
     pub tokens: u64,
-    /// Whether the message contains thinking, which is then part of its searchable body.
-    pub has_thinking: bool,
     /// Whether the message contains an image or a document.
     pub has_media: bool,
-    /// Whether the message is a tool result that reports an error.
-    pub is_error: bool,
     /// Whether the text is more than white space. Messages with only tool calls have no text.
     pub has_text: bool,
     /// Whether the message is an original or was inserted by a compaction.
@@ -104,6 +98,18 @@ pub struct StoredMessage {
 }
 
 impl StoredMessage {
+    fn of(row: MessageRow, message: OwnedMessage) -> Self {
+        let beside = with_views(std::slice::from_ref(&message), |views| {
+            views.iter().flat_map(beside_text).collect::<Vec<_>>()
+        });
+        Self {
+            row,
+            text: message.text,
+            calls: beside.join("\n"),
+            raw: message.raw,
+        }
+    }
+
     /// Returns the searchable body. The byte positions of search hits refer to it.
     pub fn body(&self) -> String {
         let mut body = self.text.clone();
@@ -113,15 +119,14 @@ impl StoredMessage {
     }
 }
 
-const COLUMNS: &str = "id, host, role, tool, call_id, at, order_at, tokens, flags, replaces, payload, name, is_current";
+const COLUMNS: &str =
+    "id, host, role, tool, at, order_at, tokens, flags, replaces, payload, name, is_current";
 
-/// Packs the flags of a row into one integer: bit 0 thinking, bit 1 media, bit 2 error, bit 3
-/// whether there is text, and the kind from bit 8 upwards.
+/// Packs the flags of a row into one integer: bit 0 media, bit 1 whether there is text, and the kind
+/// from bit 8 upwards.
 pub(super) fn flags_of(view: &MessageView<'_>) -> i64 {
-    i64::from(view.has_thinking())
-        | i64::from(view.has_media()) << 1
-        | i64::from(view.is_error()) << 2
-        | i64::from(!view.text().trim().is_empty()) << 3
+    i64::from(view.has_media())
+        | i64::from(!view.text().trim().is_empty()) << 1
         | i64::from(view.kind() as u32) << 8
 }
 
@@ -132,30 +137,27 @@ pub(super) fn host_id(row: &Row<'_>) -> rusqlite::Result<MessageId> {
 }
 
 fn row(row: &Row<'_>) -> rusqlite::Result<MessageRow> {
-    let flags: i64 = row.get(8)?;
+    let flags: i64 = row.get(7)?;
     Ok(MessageRow {
         key: Key(row.get(0)?),
         id: MessageId(row.get::<_, i64>(1)? as u64),
         role: row.get(2)?,
         tool: row.get(3)?,
-        call_id: row.get(4)?,
-        at: row.get(5)?,
-        order_at: row.get(6)?,
-        tokens: row.get::<_, i64>(7)? as u64,
-        has_thinking: flags & 1 != 0,
-        has_media: flags & 2 != 0,
-        is_error: flags & 4 != 0,
-        has_text: flags & 8 != 0,
+        at: row.get(4)?,
+        order_at: row.get(5)?,
+        tokens: row.get::<_, i64>(6)? as u64,
+        has_media: flags & 1 != 0,
+        has_text: flags & 2 != 0,
         kind: match flags >> 8 {
             0 => MessageKind::Original,
             1 => MessageKind::Summary,
             2 => MessageKind::Replaced,
             _ => MessageKind::Unknown,
         },
-        replaces: row.get::<_, Option<i64>>(9)?.map(Key),
-        payload: row.get::<_, Option<i64>>(10)?.map(PayloadId),
-        name: row.get(11)?,
-        is_current: row.get(12)?,
+        replaces: row.get::<_, Option<i64>>(8)?.map(Key),
+        payload: row.get::<_, Option<i64>>(9)?.map(PayloadId),
+        name: row.get(10)?,
+        is_current: row.get(11)?,
     })
 }
 
@@ -183,23 +185,27 @@ impl Store {
         session: SessionId,
         ordinals: Range<u32>,
     ) -> Result<Vec<StoredMessage>, StoreError> {
+        let found = self.contents(session, ordinals)?.into_iter();
+        found
+            .map(|(row, message)| message.ok_or(StoreError::NoText(row.id)))
+            .collect()
+    }
+
+    /// Like [`Store::messages`], with the row of each message. The content of a message that the
+    /// transcript lacks is None.
+    pub(crate) fn contents(
+        &self,
+        session: SessionId,
+        ordinals: Range<u32>,
+    ) -> Result<Vec<(MessageRow, Option<StoredMessage>)>, StoreError> {
         self.read(|snapshot| {
             let rows = rows_in(snapshot, session, &ordinals)?;
-            with_contents(snapshot, rows)?
-                .into_iter()
-                .map(|(row, message)| {
-                    let message = message.ok_or(StoreError::NoText(row.id))?;
-                    let beside = with_views(std::slice::from_ref(&message), |views| {
-                        views.iter().flat_map(beside_text).collect::<Vec<_>>()
-                    });
-                    Ok(StoredMessage {
-                        row,
-                        text: message.text,
-                        calls: beside.join("\n"),
-                        raw: message.raw,
-                    })
-                })
-                .collect()
+            let found = with_contents(snapshot, rows)?.into_iter();
+            let stored = found.map(|(row, message)| {
+                let message = message.map(|message| StoredMessage::of(row.clone(), message));
+                (row, message)
+            });
+            Ok(stored.collect())
         })
     }
 
@@ -212,8 +218,13 @@ impl Store {
     /// [`StoreError::Damaged`] if a key has no row.
     pub(crate) fn owned_messages(&self, keys: &[Key]) -> Result<Vec<OwnedMessage>, StoreError> {
         self.read(|snapshot| {
-            let rows = keys.iter().map(|key| row_of(snapshot, *key));
-            let rows = rows.collect::<Result<Vec<_>, _>>()?;
+            let mut rows = Vec::with_capacity(keys.len());
+            for key in keys {
+                // Keys come from the store itself, so a missing row means that the file is damaged.
+                let gone =
+                    || StoreError::Damaged(format!("message {} is gone", key.ordinal()).into());
+                rows.push(row_in(snapshot, *key)?.ok_or_else(gone)?);
+            }
             with_contents(snapshot, rows)?
                 .into_iter()
                 .map(|(row, message)| {
@@ -235,24 +246,18 @@ impl Store {
     /// caller stopped it.
     pub fn without_text(&self, session: SessionId) -> Result<Vec<MessageId>, StoreError> {
         self.read(|snapshot| {
-            let mut bodies = Bodies::new(snapshot);
             let mut without = Vec::new();
             let mut start = 0;
             loop {
+                self.go_on()?;
                 let rows = rows_in(snapshot, session, &(start..start + BATCH as u32))?;
                 let Some(last) = rows.last() else {
                     return Ok(without);
                 };
                 start = last.key.ordinal() + 1;
-                // The rows of a batch are announced, so that their texts are fetched with few
-                // requests.
-                bodies.expect(rows.iter().map(|row| row.key));
-                for row in &rows {
-                    self.go_on()?;
-                    if bodies.body(row.key)?.is_none() {
-                        without.push(row.id);
-                    }
-                }
+                let read = with_contents(snapshot, rows)?.into_iter();
+                let lost = read.filter(|(_, message)| message.is_none());
+                without.extend(lost.map(|(row, _)| row.id));
             }
         })
     }
@@ -283,12 +288,6 @@ pub(crate) fn row_in(connection: &Connection, key: Key) -> Result<Option<Message
         .prepare_cached(&format!("SELECT {COLUMNS} FROM messages WHERE id = ?1"))?
         .query_row([key.0], row)
         .optional()?)
-}
-
-fn row_of(connection: &Connection, key: Key) -> Result<MessageRow, StoreError> {
-    // Keys come from the store itself, so a missing row means that the file is damaged.
-    let unknown = || StoreError::Damaged(format!("message {} is gone", key.ordinal()).into());
-    row_in(connection, key)?.ok_or_else(unknown)
 }
 
 fn rows_in(
@@ -367,16 +366,6 @@ fn with_contents(
         (row, message)
     });
     Ok(rows.collect())
-}
-
-/// Returns the text of one message. A message without a row is damage, and one without a text is
-/// [`StoreError::NoText`].
-pub(super) fn text_of(snapshot: &Snapshot<'_>, key: Key) -> Result<String, StoreError> {
-    let row = row_of(snapshot, key)?;
-    let id = row.id;
-    let message = with_contents(snapshot, vec![row])?.pop();
-    let message = message.and_then(|(_, message)| message);
-    Ok(message.ok_or(StoreError::NoText(id))?.text)
 }
 
 /// Calls `each` with the searchable body of each of these messages, in order, until it breaks.

@@ -21,15 +21,13 @@ use crate::error::StoreError;
 const APPLICATION_ID: i64 = 0x4374_784c;
 
 /// The version of the tables. Increase it with every change of them.
-const VERSION: i64 = 6;
+const VERSION: i64 = 7;
 
 const TABLES: &str = r"
 -- Numbers are never reused, because an open engine keeps the number of its session.
 CREATE TABLE sessions(
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
     name         TEXT NOT NULL UNIQUE,
-    created_at   INTEGER NOT NULL,          -- ms since the epoch
-    touched_at   INTEGER NOT NULL,          -- when something was last delivered
     deleted      INTEGER NOT NULL DEFAULT 0,-- whether it is deleted; some of its rows may still be there
     next_ordinal INTEGER NOT NULL DEFAULT 0,
     order_at     INTEGER NOT NULL DEFAULT 0 -- latest time of a message seen
@@ -52,7 +50,6 @@ CREATE TABLE messages(
     role     TEXT NOT NULL,
     name     TEXT,                          -- the author, if the message on the wire has one
     tool     TEXT,
-    call_id  TEXT,
     at       INTEGER,
     order_at INTEGER NOT NULL,
     tokens   INTEGER NOT NULL,
@@ -83,7 +80,6 @@ CREATE TABLE nodes(
     first_at   INTEGER,
     last_at    INTEGER,
     created_at INTEGER NOT NULL,
-    model      TEXT,
     hash       BLOB NOT NULL,
     bytes      INTEGER NOT NULL,
     data       BLOB NOT NULL
@@ -158,10 +154,10 @@ CREATE TABLE vectors(
 ";
 
 /// The length of a database header in bytes. A shorter file is not a database.
-pub(super) const HEADER_BYTES: usize = 100;
+const HEADER_BYTES: usize = 100;
 
 /// The size of a page of the database, in bytes.
-pub(super) const PAGE_BYTES: usize = 4_096;
+const PAGE_BYTES: usize = 4_096;
 
 /// Checks the header of a file before SQLite opens it, so that a foreign file is never changed.
 ///

@@ -7,26 +7,18 @@
 //! Start with [`Store::open_session`]. Deleting is part of the `delete` module, and the content of
 //! a session is read by the `read` and `nodes` modules.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension};
 
 use super::{SessionId, Store, query_all};
 use crate::error::StoreError;
 
-/// A session as it appears in a list: its name, its size in messages and its times.
+/// A session as it appears in a list: its name and its size in messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionInfo {
     /// The number of the session in this store.
     pub id: SessionId,
     /// The name by which the host knows the session.
     pub name: String,
-    /// When the session was first opened with this store, in milliseconds since the Unix epoch.
-    pub created_at: i64,
-    /// The time of its last delivery, in milliseconds since the Unix epoch. It is 0 if there was
-    /// none.
-    pub touched_at: i64,
-    /// The latest time of a message, in milliseconds since the Unix epoch. It is 0 if none has a
-    /// time.
-    pub last_at: i64,
     /// The number of messages, including those that cuts removed from the conversation.
     pub messages: u32,
 }
@@ -38,38 +30,34 @@ pub(super) const ARRIVED: &str = "min(next_ordinal, coalesce(((SELECT max(m.id) 
     WHERE m.id BETWEEN sessions.id << 32 AND (sessions.id << 32) + 4294967295) & 4294967295) + 1, 0))";
 
 fn select(rest: &str) -> String {
-    format!("SELECT id, name, created_at, touched_at, order_at, {ARRIVED} FROM sessions {rest}")
+    format!("SELECT id, name, {ARRIVED} FROM sessions {rest}")
 }
 
 fn info(row: &rusqlite::Row<'_>) -> rusqlite::Result<SessionInfo> {
     Ok(SessionInfo {
         id: SessionId(row.get(0)?),
         name: row.get(1)?,
-        created_at: row.get(2)?,
-        touched_at: row.get(3)?,
-        last_at: row.get(4)?,
-        messages: row.get(5)?,
+        messages: row.get(2)?,
     })
 }
 
 impl Store {
-    /// Returns the session of this name and creates it if there is none. `now_ms` is the time of
-    /// creation, in milliseconds since the Unix epoch.
+    /// Returns the session of this name and creates it if there is none.
     ///
     /// # Errors
     /// Returns an error if the store cannot be read, or if a new session cannot be written.
-    pub fn open_session(&self, name: &str, now_ms: i64) -> Result<SessionId, StoreError> {
+    pub fn open_session(&self, name: &str) -> Result<SessionId, StoreError> {
         if let Some(id) = self.find_session(name)? {
             return Ok(id);
         }
         self.write(|transaction| {
             // Another process may create the session between the look-up and this transaction.
             transaction.execute(
-                "INSERT INTO sessions(name, created_at, touched_at) VALUES(?1, ?2, 0)
-                 ON CONFLICT(name) DO NOTHING",
-                params![name, now_ms],
+                "INSERT INTO sessions(name) VALUES(?1) ON CONFLICT(name) DO NOTHING",
+                [name],
             )?;
-            id_of(transaction, name)?.ok_or_else(|| StoreError::UnknownSession(name.to_owned()))
+            id_of(transaction, name)?
+                .ok_or_else(|| StoreError::Unknown(format!("session `{name}`")))
         })
     }
 

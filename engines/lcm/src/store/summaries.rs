@@ -8,15 +8,29 @@
 //! Start with [`for_each_summary`]. A summary whose messages have no time of their own gets the
 //! times of their arrival, which [`SummaryTimes`] marks as not exact.
 
+use std::cell::RefCell;
 use std::ops::{ControlFlow, Range};
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use xxhash_rust::xxh3::xxh3_128;
+use zstd::bulk::Decompressor;
 
-use super::compression::decompress;
 use super::current_messages::keys;
 use super::{Key, SessionId};
 use crate::error::StoreError;
+
+/// Summaries are a few kilobytes of prose and are written once, so a higher level costs little
+/// time.
+const COMPRESSION_LEVEL: i32 = 6;
+
+/// The largest decompressed size in bytes that an undamaged file can contain. It limits what a
+/// damaged one can allocate.
+const MAX_PIECE_BYTES: usize = 1 << 30;
+
+thread_local! {
+    // It takes longer to make than most texts to unpack, so each thread keeps its own.
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
 
 /// A summary with its text and times, as search returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,5 +192,33 @@ fn times_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<SummaryTimes> {
         created_at: row.get(2)?,
         last_is_exact: row.get(3)?,
         last: row.get::<_, Option<i64>>(4)?.map(Key),
+    })
+}
+
+/// Compresses the text of a node for its row. The uncompressed length is stored beside it, because
+/// decompression needs it.
+pub(super) fn packed(text: &str) -> Result<Vec<u8>, StoreError> {
+    zstd::bulk::compress(text.as_bytes(), COMPRESSION_LEVEL).map_err(damaged)
+}
+
+/// Converts a failure of the compression library to [`StoreError::Damaged`], since the store only
+/// decompresses what it has written.
+fn damaged(error: std::io::Error) -> StoreError {
+    StoreError::Damaged(error.to_string().into())
+}
+
+/// Decompresses data to exactly `bytes` bytes, which is the stored size. An impossible size or
+/// corrupt data is [`StoreError::Damaged`].
+fn decompress(data: &[u8], bytes: i64) -> Result<Vec<u8>, StoreError> {
+    let bytes = usize::try_from(bytes)
+        .ok()
+        .filter(|bytes| *bytes <= MAX_PIECE_BYTES)
+        .ok_or_else(|| StoreError::Damaged("an impossible size".into()))?;
+    DECOMPRESSOR.with_borrow_mut(|kept| {
+        let decompressor = match kept {
+            Some(decompressor) => decompressor,
+            None => kept.insert(Decompressor::new().map_err(damaged)?),
+        };
+        decompressor.decompress(data, bytes).map_err(damaged)
     })
 }

@@ -22,7 +22,7 @@ fn store_after(sql: &str) -> StoreSetup {
     let host = ScriptedHost::without_model();
     let store = (Store::open(directory.path(), StoreSettings::default()).unwrap())
         .over(Source::new("s", host.services(), false));
-    let session = store.open_session("s", 0).unwrap();
+    let session = store.open_session("s").unwrap();
     let setup = StoreSetup {
         _directory: directory,
         store,

@@ -2,12 +2,12 @@
 //!
 //! A letter may be composed or decomposed, in upper or lower case, with or without accents. The
 //! index stores folded text, and a full-text search folds its terms in the same way, so [`fold`]
-//! decides what matches. [`fold_case`] keeps the accents, and [`composed`] only composes, for
-//! searches in which case matters.
+//! decides what matches. The other [`Form`]s keep the accents, or only compose, for searches in which
+//! case matters.
 //!
-//! Folding changes the length of some characters. [`in_original`] and its siblings map the places
-//! of matches in the folded text back to the text itself. The result equals what SQLite's tokenizer
-//! `unicode61` makes of a composed text, and the tests compare the two.
+//! Folding changes the length of some characters. [`Form::in_original`] maps the places of matches in
+//! the folded text back to the text itself. The result equals what SQLite's tokenizer `unicode61`
+//! makes of a composed text, and the tests compare the two.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -139,16 +139,42 @@ fn pieces(text: &str) -> impl Iterator<Item = (Range<usize>, Cow<'_, str>)> {
     })
 }
 
+/// The form in which the texts and the pattern of a search are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Composed only, if case matters.
+    Composed,
+    /// Composed and in one case, with accents.
+    OneCase,
+    /// Composed, in one case and without accents, as [`fold`] returns it.
+    Folded,
+}
+
+impl Form {
+    /// Returns a text in this form. `scratch` is a buffer that the result may borrow from.
+    pub(crate) fn of<'t>(self, text: &'t str, scratch: &'t mut String) -> Cow<'t, str> {
+        match self {
+            Self::Composed => return composed(text),
+            Self::OneCase => fold_by(text, |c| Some(fold_case_char(c)), scratch),
+            Self::Folded => fold_into(text, scratch),
+        }
+        Cow::Borrowed(scratch)
+    }
+
+    /// Maps places in this form of a text to places in the text itself, in one pass.
+    pub(crate) fn in_original(self, text: &str, places: &mut [Range<usize>]) {
+        match self {
+            Self::Composed => in_original_of_composed(text, places),
+            Self::OneCase => back(text, |c| fold_case_char(c).len_utf8(), places),
+            Self::Folded => back(text, |c| fold_char(c).map_or(0, char::len_utf8), places),
+        }
+    }
+}
+
 /// Folds a text into `out`, which is cleared first. The result is composed, in one case and without
 /// accents.
 pub(crate) fn fold_into(text: &str, out: &mut String) {
     fold_by(text, fold_char, out);
-}
-
-/// Folds the case of a text into `out`, which is cleared first. The result is composed and in one
-/// case, with its accents.
-pub(crate) fn fold_case_into(text: &str, out: &mut String) {
-    fold_by(text, |c| Some(fold_case_char(c)), out);
 }
 
 fn fold_by(text: &str, fold: impl Fn(char) -> Option<char>, out: &mut String) {
@@ -181,26 +207,13 @@ pub(crate) fn fold(text: &str) -> String {
     out
 }
 
-/// Returns a text composed and in one case, with its accents.
-pub(crate) fn fold_case(text: &str) -> String {
-    let mut out = String::new();
-    fold_case_into(text, &mut out);
-    out
-}
-
 /// Maps places in the folded form of a text to places in the text itself, in one pass.
 pub(crate) fn in_original(text: &str, places: &mut [Range<usize>]) {
-    back(text, |c| fold_char(c).map_or(0, char::len_utf8), places);
+    Form::Folded.in_original(text, places);
 }
 
-/// Maps places in [`fold_case`] of a text to places in the text itself, in one pass.
-pub(crate) fn in_original_of_case(text: &str, places: &mut [Range<usize>]) {
-    back(text, |c| fold_case_char(c).len_utf8(), places);
-}
-
-/// Maps places in the composed form of a text to places in the text itself, in one pass. A text
-/// that is composed already needs no mapping.
-pub(crate) fn in_original_of_composed(text: &str, places: &mut [Range<usize>]) {
+fn in_original_of_composed(text: &str, places: &mut [Range<usize>]) {
+    // A text that is composed already needs no mapping.
     if !is_composed(text) {
         let pieces = pieces(text).map(|(place, piece)| (place.start, piece.len()));
         map_back(pieces, text.len(), places);
@@ -340,23 +353,12 @@ mod tests {
             "cafe aao nandu viet й ά 한국어 がぎ x e q"
         );
         for word in ["ñandú", "Việt", "한국어", "がぎ"] {
-            let places = [
-                (
-                    fold(&decomposed),
-                    fold(word),
-                    in_original as fn(&str, &mut [Range<usize>]),
-                ),
-                (fold_case(&decomposed), fold_case(word), in_original_of_case),
-                (
-                    composed(&decomposed).into_owned(),
-                    word.to_owned(),
-                    in_original_of_composed,
-                ),
-            ];
-            for (folded, needle, back) in places {
-                let at = folded.find(&needle).unwrap();
+            for form in [Form::Composed, Form::OneCase, Form::Folded] {
+                let (mut one, mut other) = (String::new(), String::new());
+                let needle = form.of(word, &mut one);
+                let at = form.of(&decomposed, &mut other).find(&*needle).unwrap();
                 let mut place: [_; 1] = std::array::from_fn(|_| at..at + needle.len());
-                back(&decomposed, &mut place);
+                form.in_original(&decomposed, &mut place);
                 assert_eq!(decomposed[place[0].clone()].nfc().collect::<String>(), word);
             }
         }

@@ -90,7 +90,7 @@ fn message(
         "covered_by": covering.get(&row.key).map(NodeId::to_string),
         "file": row.payload.map(file_id),
     });
-    put_time(&mut described, row);
+    put_time(&mut described, row.said_at(), row.at.is_some());
     if let Some(file) = row.payload {
         let info = store.payload_info(file)?;
         let more = json!({"text_bytes": info.bytes, "type": info.kind});
@@ -193,13 +193,13 @@ fn summary(
     max_tokens: Option<u64>,
 ) -> Result<Value, EngineError> {
     let (store, services) = (&context.session.store, &context.session.services);
-    let node = nodes::node(store, session, id)?
-        .ok_or_else(|| invalid(format!("there is no summary {id} in this session")))?;
-    let sources = nodes::sources(store, session, id)?;
-    let children = match &sources {
-        NodeSources::Nodes(nodes) => nodes.len(),
-        NodeSources::Messages(messages) => messages.len(),
+    let node = context.summary(session, id)?;
+    // The ids of the children, and the children themselves if they are summaries.
+    let (ids, summaries): (Vec<String>, _) = match nodes::sources(store, session, id)? {
+        NodeSources::Messages(ids) => (ids.iter().map(ToString::to_string).collect(), Vec::new()),
+        NodeSources::Nodes(ids) => (ids.iter().map(ToString::to_string).collect(), ids),
     };
+    let children = ids.len();
     if first > 0 && first >= children {
         return Err(invalid(format!(
             "`{first}` is not a cursor of {id}, which has {children} children"
@@ -247,31 +247,21 @@ fn summary(
         let mut page = Page::new(room, &answer(end, Vec::new(), Some(children)), meter);
         let mut next = first;
         while next < children {
-            let item = match &sources {
-                NodeSources::Messages(messages) => json!(messages[next].to_string()),
-                NodeSources::Nodes(_) if lean => json!(child_id(&sources, next)),
-                NodeSources::Nodes(nodes) => match nodes::node(store, session, nodes[next])? {
-                    Some(child) => summary_line(&child),
-                    None => json!(child_id(&sources, next)),
-                },
+            let child = match summaries.get(next).filter(|_| !lean) {
+                Some(id) => nodes::node(store, session, *id)?,
+                None => None,
             };
+            let item = child.map_or_else(|| json!(ids[next]), |child| summary_line(&child));
             if !page.push(item) {
                 if !page.items.is_empty() {
                     break;
                 }
                 // A page without any child would never come to an end, so the first child is shown
                 // by its id in any case.
-                page.items.push(json!(child_id(&sources, next)));
+                page.items.push(json!(ids[next]));
             }
             next += 1;
         }
         Ok(answer(end, page.items, (next < children).then_some(next)))
     })
-}
-
-fn child_id(sources: &NodeSources, at: usize) -> String {
-    match sources {
-        NodeSources::Nodes(nodes) => nodes[at].to_string(),
-        NodeSources::Messages(messages) => messages[at].to_string(),
-    }
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::page::{Page, is_lean, within};
 use super::{Context, cursor_schema, max_tokens_schema, object, page_start};
 use crate::store::nodes;
-use crate::store::{IndexCheck, Key, Store};
+use crate::store::{Key, Store};
 
 /// The maximum number of messages without a text that a finding names. The others are counted.
 const NAMED: usize = 10;
@@ -54,11 +54,8 @@ pub(super) fn run(
     // After the checks, so that the findings describe what was wrong before.
     let repair = match arguments.repair {
         false => None,
-        // Rows that refer to missing rows are left over from an index that was damaged.
-        true if examined.index.wrong.is_empty() && examined.file_problems == 0 => {
-            Some(json!({"index_made_anew": false}))
-        }
-        true => Some(repair(context, store)?),
+        true if examined.is_index_wrong => Some(repair(context, store)?),
+        true => Some(json!({"index_made_anew": false})),
     };
     let findings = &examined.findings;
     within(
@@ -71,8 +68,8 @@ pub(super) fn run(
                 if let Some(repair) = &repair {
                     answer["repair"] = repair.clone();
                 }
-                if !lean {
-                    examined.add_counts(&mut answer);
+                for (name, counts) in examined.counts.iter().filter(|_| !lean) {
+                    answer[name] = counts.clone();
                 }
                 answer["findings_total"] = json!(findings.len());
                 answer["findings"] = json!(items);
@@ -98,14 +95,12 @@ pub(super) fn run(
     )
 }
 
-/// The result of all checks: a sentence for each problem, and counts for the answer.
+/// The result of all checks: a sentence for each problem, and counts for an answer that has room for
+/// them.
 struct Examination {
     findings: Vec<String>,
-    file_problems: usize,
-    messages: u64,
-    unreadable_messages: u64,
-    index: IndexCheck,
-    lineage: Value,
+    counts: [(&'static str, Value); 3],
+    is_index_wrong: bool,
 }
 
 impl Examination {
@@ -145,29 +140,22 @@ impl Examination {
             )
         }));
         findings.extend(wrong_lineage);
+        let file = json!({
+            "problems": file_problems,
+            "messages_read": store.session_info(id)?.messages as usize - unread.len(),
+            "damaged": unread.len(),
+        });
+        let counts = json!({
+            "segments": index.segments,
+            "wrong": index.wrong.len(),
+            "waiting": index.waiting,
+        });
         Ok(Self {
             findings,
-            file_problems,
-            messages: store.session_info(id)?.messages.into(),
-            unreadable_messages: unread.len() as u64,
-            index,
-            lineage,
+            counts: [("file", file), ("index", counts), ("lineage", lineage)],
+            // Rows that refer to missing rows are left over from an index that was damaged.
+            is_index_wrong: !index.wrong.is_empty() || file_problems > 0,
         })
-    }
-
-    /// Adds the counts to an answer that has room for them.
-    fn add_counts(&self, answer: &mut Value) {
-        answer["file"] = json!({
-            "problems": self.file_problems,
-            "messages_read": self.messages - self.unreadable_messages,
-            "damaged": self.unreadable_messages,
-        });
-        answer["index"] = json!({
-            "segments": self.index.segments,
-            "wrong": self.index.wrong.len(),
-            "waiting": self.index.waiting,
-        });
-        answer["lineage"] = self.lineage.clone();
     }
 }
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::page::{Meter, Page, is_lean, within};
 use super::{
-    Context, Id, cursor_schema, invalid, max_tokens_schema, object, put_time, session_schema,
+    Context, Id, cursor_schema, invalid, max_tokens_schema, object, put, put_time, session_schema,
 };
 use crate::dag::{NodeId, NodeSources};
 use crate::store::nodes;
@@ -97,8 +97,7 @@ pub(super) fn run(
     let id = Id::parse(&arguments.id)?;
     let (total, keys) = match id {
         Id::Summary(id) => {
-            let node = nodes::node(store, session, id)?
-                .ok_or_else(|| invalid(format!("there is no summary {id} in this session")))?;
+            let node = context.summary(session, id)?;
             // Below the leaves there are only messages, so a larger depth gives those.
             if let Some(depth) = arguments.depth.filter(|depth| *depth <= node.depth) {
                 let level = level_below(context, session, id, depth)?;
@@ -206,14 +205,14 @@ fn item(row: &MessageRow, raw: &str, part: Range<usize>, lean: bool) -> Value {
     if part.start == 0 {
         item["role"] = json!(row.role);
         if !lean {
-            if let Some(name) = &row.name {
-                item["name"] = json!(name);
-            }
-            put_time(&mut item, row);
+            put(&mut item, "name", row.name.as_ref());
+            put_time(&mut item, row.said_at(), row.at.is_some());
         }
-        if !row.is_current {
-            item["in_conversation"] = json!(false);
-        }
+        put(
+            &mut item,
+            "in_conversation",
+            (!row.is_current).then_some(false),
+        );
     }
     let bytes = raw.len();
     if part.start > 0 || part.end < bytes {

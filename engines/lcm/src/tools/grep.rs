@@ -15,8 +15,8 @@ use std::ops::Range;
 use contexture_engine_api::EngineError;
 use serde_json::{Value, json};
 
-use super::Context;
 use super::page::{Page, is_lean, within};
+use super::{Context, put, put_time};
 use crate::dag::{Node, NodeId};
 use crate::dates::rfc3339;
 use crate::search::{Answer, Hit, HitKind, Query, Searched};
@@ -49,9 +49,7 @@ pub(super) fn run(
             let text = &hit.snippet.text;
             let item = |part: Range<usize>| {
                 let mut item = item(hit, part, covered, lean);
-                if let Some(name) = names.get(&hit.key.session()) {
-                    item["session"] = json!(name);
-                }
+                put(&mut item, "session", names.get(&hit.key.session()));
                 item
             };
             let group = groups.iter_mut().find(|group| group.is_of(hit, covered));
@@ -119,17 +117,13 @@ fn frame_of(
         ("messages_unreadable", messages_unreadable),
         ("summaries_unreadable", summaries_unreadable),
     ] {
-        if count > 0 {
-            searched[name] = json!(count);
-        }
+        put(&mut searched, name, (count > 0).then_some(count));
     }
     let mut framed = json!({"total": answer.total});
     if !lean || !answer.total_is_exact {
         framed["total_is_exact"] = json!(answer.total_is_exact);
     }
-    if let Some(note) = note_of(answer) {
-        framed["note"] = json!(note);
-    }
+    put(&mut framed, "note", note_of(answer));
     framed["searched"] = searched;
     if !lean {
         framed["groups"] = json!(groups);
@@ -234,35 +228,28 @@ fn item(hit: &Hit, part: Range<usize>, covered_by: Option<&Node>, lean: bool) ->
     }
     item["role"] = json!(hit.role);
     if !lean {
-        item["at"] = json!(hit.at_ms.map(rfc3339));
-        if hit.at_ms.is_some() && !hit.at_is_exact {
-            item["at_is_approximate"] = json!(true);
-        }
-        if let Some(name) = &hit.name {
-            item["name"] = json!(name);
-        }
-        if let Some(tool) = &hit.tool {
-            item["tool"] = json!(tool);
-        }
+        // Null if it is unknown.
+        item["at"] = Value::Null;
+        put_time(&mut item, hit.at_ms, hit.at_is_exact);
+        put(&mut item, "name", hit.name.as_ref());
+        put(&mut item, "tool", hit.tool.as_ref());
     }
-    if let Some(file) = file {
-        item["file"] = json!(format!("f{}", file.0));
-    }
-    if !hit.live {
-        item["in_conversation"] = json!(false);
-    }
-    if let Some(node) = covered_by.filter(|_| !lean && hit.kind != HitKind::Summary) {
-        item["covered_by"] = json!(node.id.to_string());
-    }
+    put(&mut item, "file", file.map(|file| format!("f{}", file.0)));
+    put(&mut item, "in_conversation", (!hit.live).then_some(false));
+    let covered_by = covered_by.filter(|_| !lean && hit.kind != HitKind::Summary);
+    put(
+        &mut item,
+        "covered_by",
+        covered_by.map(|node| node.id.to_string()),
+    );
     if in_calls {
         item["in_calls"] = json!(true);
     } else {
         item["line"] = json!(hit.snippet.line);
         if !lean {
             item["byte"] = json!(hit.snippet.byte);
-            if let Some(span) = &hit.span {
-                item["span"] = json!([span.start, span.end]);
-            }
+            let span = hit.span.as_ref();
+            put(&mut item, "span", span.map(|span| [span.start, span.end]));
         }
     }
     if !lean {

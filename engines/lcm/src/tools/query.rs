@@ -18,8 +18,7 @@ use serde_json::{Value, json};
 
 use super::grep::note_of;
 use super::page::{DEFAULT_TOKENS, Page, is_lean, longest, within};
-use super::{Context, cursor_schema, max_tokens_schema, object};
-use crate::dates::rfc3339;
+use super::{Context, cursor_schema, max_tokens_schema, object, put, put_time};
 use crate::error::StoreError;
 use crate::search::{Answer, Ask, Hit, HitKind, Query, Scope, cut_question};
 use crate::transcript::{fit, transcript};
@@ -57,7 +56,7 @@ pub(super) fn parameters() -> Value {
 struct Passage {
     id: String,
     role: String,
-    at: Option<String>,
+    at_ms: Option<i64>,
     at_is_exact: bool,
     /// Whether the message is part of the conversation now. What was edited or rewound away no
     /// longer holds.
@@ -130,9 +129,7 @@ fn answered(
                 // The next page contains the messages that match the question less well.
                 answer["next_cursor"] = json!(found.next_cursor);
             }
-            if let Some(note) = note_of(found) {
-                answer["note"] = json!(note);
-            }
+            put(&mut answer, "note", note_of(found));
             answer
         };
         Ok(answer(longest(text, 0, room, meter, answer)))
@@ -158,9 +155,7 @@ fn best(
                 answer["used"] = used.collect();
                 answer["reason"] = json!(reason);
             }
-            if let Some(note) = note_of(found) {
-                answer["note"] = json!(note);
-            }
+            put(&mut answer, "note", note_of(found));
             answer["passages"] = json!(items);
             answer["next_cursor"] = json!(cursor);
             answer
@@ -172,14 +167,15 @@ fn best(
             let item = |end: usize| {
                 let mut item = json!({"id": passage.id, "role": passage.role});
                 if !lean {
-                    item["at"] = json!(passage.at);
-                    if passage.at.is_some() && !passage.at_is_exact {
-                        item["at_is_approximate"] = json!(true);
-                    }
+                    // Null if it is unknown.
+                    item["at"] = Value::Null;
+                    put_time(&mut item, passage.at_ms, passage.at_is_exact);
                 }
-                if !passage.live {
-                    item["in_conversation"] = json!(false);
-                }
+                put(
+                    &mut item,
+                    "in_conversation",
+                    (!passage.live).then_some(false),
+                );
                 item["text"] = json!(passage.text[..end]);
                 item
             };
@@ -234,7 +230,7 @@ fn passages(context: &Context<'_>, found: &Answer) -> Result<Vec<Passage>, Engin
         passages.push(Passage {
             id: view.id().to_string(),
             role: view.role().to_owned(),
-            at: hit.at_ms.map(rfc3339),
+            at_ms: hit.at_ms,
             at_is_exact: hit.at_is_exact,
             live: hit.live,
             text: fit(&text, PASSAGE_TOKENS, services),

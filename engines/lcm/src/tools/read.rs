@@ -16,7 +16,6 @@ use serde_json::{Value, json};
 use super::page::{MAX_BYTES_A_TOKEN, longest, within};
 use super::{Context, Id, cursor_schema, invalid, max_tokens_schema, object, session_schema};
 use crate::store::SessionId;
-use crate::store::nodes;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -146,10 +145,7 @@ impl StoredText {
                     None => message.body(),
                 }
             }
-            Id::Summary(id) => match nodes::node(store, session, id)? {
-                Some(node) => node.text,
-                None => return Err(invalid(format!("there is no summary {id} in this session"))),
-            },
+            Id::Summary(id) => context.summary(session, id)?.text,
         };
         Ok(Self(text))
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::page::{Page, is_lean, within};
 use super::{
-    Context, cursor_schema, max_tokens_schema, object, page_start, put_time, session_schema,
+    Context, cursor_schema, max_tokens_schema, object, page_start, put, put_time, session_schema,
 };
 use crate::store::{MessageRow, SessionId};
 
@@ -76,43 +76,43 @@ fn newest(
 ) -> Result<(Vec<Value>, Option<u32>), EngineError> {
     let store = &context.session.store;
     let limit = arguments.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
-    for run in store.current_messages(session)?.runs().iter().rev() {
-        let mut end = run.end.min(before);
-        while end > run.start {
-            if context.session.services.is_cancelled() {
-                return Err(EngineError::Cancelled);
+    let mut end = store.session_info(session)?.messages.min(before);
+    while end > 0 {
+        if context.session.services.is_cancelled() {
+            return Err(EngineError::Cancelled);
+        }
+        let start = end.saturating_sub(BATCH);
+        let mut rows = store.rows(session, start..end)?;
+        rows.retain(|row| {
+            row.is_current && (arguments.role.as_ref()).is_none_or(|role| row.is_of(role))
+        });
+        for row in rows.into_iter().rev() {
+            let ordinal = row.key.ordinal();
+            // The messages after this one are on the page, so the next page begins before the
+            // ordinal that follows it.
+            let next = Some(ordinal + 1);
+            if page.items.len() == limit {
+                return Ok((page.items, next));
             }
-            let start = end.saturating_sub(BATCH).max(run.start);
-            let mut rows = store.rows(session, start..end)?;
-            rows.retain(|row| (arguments.role.as_ref()).is_none_or(|role| row.is_of(role)));
-            for row in rows.into_iter().rev() {
-                let ordinal = row.key.ordinal();
-                // The messages after this one are on the page, so the next page begins before the
-                // ordinal that follows it.
-                let next = Some(ordinal + 1);
-                if page.items.len() == limit {
+            let (row, message) = context.message(row.key)?;
+            let text = match message {
+                None => String::new(),
+                Some(message) if message.text.trim().is_empty() => {
+                    excerpt(&message.calls, SHOWN_CHARS)
+                }
+                Some(message) => excerpt(&message.text, SHOWN_CHARS),
+            };
+            let item = |end: usize| item(&row, &text[..end], end < text.len(), lean);
+            if !page.push(item(text.len())) {
+                // The first message of a page is cut so that the page is not empty. Another one is
+                // left for the next page.
+                if !page.items.is_empty() {
                     return Ok((page.items, next));
                 }
-                let (row, message) = context.message(row.key)?;
-                let text = match message {
-                    None => String::new(),
-                    Some(message) if message.text.trim().is_empty() => {
-                        excerpt(&message.calls, SHOWN_CHARS)
-                    }
-                    Some(message) => excerpt(&message.text, SHOWN_CHARS),
-                };
-                let item = |end: usize| item(&row, &text[..end], end < text.len(), lean);
-                if !page.push(item(text.len())) {
-                    // The first message of a page is cut so that the page is not empty. Another one
-                    // is left for the next page.
-                    if !page.items.is_empty() {
-                        return Ok((page.items, next));
-                    }
-                    page.push_part(&text, 0, item);
-                }
+                page.push_part(&text, 0, item);
             }
-            end = start;
         }
+        end = start;
     }
     Ok((page.items, None))
 }
@@ -120,13 +120,9 @@ fn newest(
 fn item(row: &MessageRow, text: &str, is_cut: bool, lean: bool) -> Value {
     let mut item = json!({"id": row.id.to_string(), "role": row.role});
     if !lean {
-        if let Some(name) = &row.name {
-            item["name"] = json!(name);
-        }
-        if let Some(tool) = &row.tool {
-            item["tool"] = json!(tool);
-        }
-        put_time(&mut item, row);
+        put(&mut item, "name", row.name.as_ref());
+        put(&mut item, "tool", row.tool.as_ref());
+        put_time(&mut item, row.said_at(), row.at.is_some());
         item["tokens"] = json!(row.tokens);
     }
     item["text"] = match is_cut {

@@ -36,7 +36,7 @@ pub(super) fn run(
         ("messages", json!(stored)),
         (
             "in_conversation",
-            json!(store.current_messages(session)?.count()),
+            json!((stored as usize).saturating_sub(store.outdated(session)?.len())),
         ),
         ("window", engine["frontier"].clone()),
         ("summaries", engine["summaries"].clone()),

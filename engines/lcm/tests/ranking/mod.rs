@@ -121,7 +121,7 @@ impl Ours {
         let sessions = (0..)
             .zip(parts)
             .map(|(number, messages): (u64, _)| {
-                let session = store.open_session(&number.to_string(), 0).unwrap();
+                let session = store.open_session(&number.to_string()).unwrap();
                 let views: Vec<MessageView<'_>> = (messages.iter().zip(&mut ids))
                     .map(|(message, id)| {
                         let view = MessageView::new(MessageId(id), &message.role)

@@ -86,6 +86,17 @@ proptest! {
             prop_assert!(!together || step_of[one] == step_of[two], "{steps:?}");
         }
     }
+
+    #[test]
+    fn chunks_partition_the_units(tokens in prop::collection::vec(0_u64..300, 0..60), span in 1_u64..500) {
+        let leaves = leaf_ranges(&tokens, span);
+        let flat: Vec<usize> = leaves.iter().cloned().flatten().collect();
+        prop_assert_eq!(flat, (0..tokens.len()).collect::<Vec<_>>());
+        for leaf in &leaves {
+            let sum: u64 = tokens[leaf.clone()].iter().sum();
+            prop_assert!(sum <= span + span / 4 || leaf.len() == 1 || tokens[leaf.clone()].iter().any(|unit| *unit > span));
+        }
+    }
 }
 
 #[test]

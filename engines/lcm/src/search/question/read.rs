@@ -107,13 +107,6 @@ impl Question<'_> {
         Ok(readings)
     }
 
-    /// Returns the terms that a folded word is a form of, found by its stem. It is empty if the
-    /// question does not contain the word in any form.
-    fn terms_of(&self, word: &str) -> Vec<usize> {
-        let found = self.by_stem.get(&lexicon().stem(word));
-        found.cloned().unwrap_or_default()
-    }
-
     /// Returns the places of the terms in a text and the range of the passage by which it is
     /// ranked. The places begin with the densest part of that passage. If the text shares no word
     /// with the question, both are the passage that is most similar in meaning.
@@ -173,14 +166,9 @@ impl Question<'_> {
 }
 
 impl TextReader<'_> {
-    /// Returns the terms that a folded word is a form of. The result is remembered, because
-    /// stemming is slow compared with a look-up.
+    /// Returns the terms that a folded word is a form of.
     pub(super) fn terms_of(&mut self, word: &str) -> &[usize] {
-        if !self.known.contains_key(word) {
-            let terms = self.question.terms_of(word);
-            self.known.insert(word.to_owned(), terms);
-        }
-        self.known.get(word).map_or(&[], Vec::as_slice)
+        terms_of(word, self.question, &mut self.known)
     }
 
     pub(super) fn read(&mut self, text: &str) -> Reading {
@@ -270,10 +258,7 @@ impl TextReader<'_> {
                 if !question.beginnings.contains(part) {
                     continue;
                 }
-                if !known.contains_key(part) {
-                    known.insert(part.to_owned(), question.terms_of(part));
-                }
-                for term in known.get(part).into_iter().flatten() {
+                for term in terms_of(part, question, known) {
                     add(*term, words, run.range.clone());
                 }
                 continue;
@@ -304,6 +289,20 @@ impl TextReader<'_> {
             says_i,
         }
     }
+}
+
+/// Returns the terms of the question that a folded word is a form of, found by its stem. The result is
+/// remembered in `known`, because stemming is slow compared with a look-up.
+fn terms_of<'k>(
+    word: &str,
+    question: &Question<'_>,
+    known: &'k mut FxHashMap<String, Vec<usize>>,
+) -> &'k [usize] {
+    if !known.contains_key(word) {
+        let terms = question.by_stem.get(&lexicon().stem(word)).cloned();
+        known.insert(word.to_owned(), terms.unwrap_or_default());
+    }
+    known.get(word).map_or(&[], Vec::as_slice)
 }
 
 /// Sets how rare the other words of each reading are, which are given by their hashes. If they are

@@ -83,7 +83,7 @@ fn end_of_word(text: &str) -> usize {
 }
 
 fn never_closed(query: &str, at: usize) -> StoreError {
-    StoreError::Pattern(format!(
+    StoreError::Query(format!(
         "a quote is opened and never closed:\n    {}\n    {}^\nclose it, or use mode `literal` to find a quotation \
          mark",
         query.replace(char::is_whitespace, " "),

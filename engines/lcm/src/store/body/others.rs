@@ -8,6 +8,9 @@
 //! except for those under the keys in [`NAMES`]. Items that other code reads are in [`READ`] and
 //! are skipped. A message without any of the [`HINTS`] is not parsed at all.
 
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value};
 
 use crate::wire_items::wire_items;
@@ -64,6 +67,12 @@ const NAMES: [&str; 23] = [
 
 /// The members of Gemini's parts, which have no type, that this module reads.
 const CODE: [&str; 2] = ["executableCode", "codeExecutionResult"];
+
+/// Base64 with or without padding.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// A word of more bytes than this is treated as base64 if it has only its characters.
 const LONGEST_WORD: usize = 512;
@@ -163,27 +172,9 @@ fn of_document(document: &Map<String, Value>, texts: &mut Vec<String>) {
 
 /// Decodes base64 to text. Returns None if it has other characters or does not decode to UTF-8.
 fn decoded(base64: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(base64.len() / 4 * 3);
-    let (mut bits, mut count) = (0_u32, 0);
-    for byte in base64.bytes() {
-        let digit = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            // Line breaks and padding are allowed, because some clients wrap base64.
-            b'=' | b'\n' | b'\r' | b' ' => continue,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(digit);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-        }
-    }
-    String::from_utf8(bytes).ok()
+    // Some clients wrap base64.
+    let lines: String = base64.split_ascii_whitespace().collect();
+    String::from_utf8(BASE64.decode(lines).ok()?).ok()
 }
 
 /// Collects the texts in a value at any depth. A string that contains JSON is parsed first.

@@ -206,10 +206,9 @@ impl<'c> SegmentReader<'c> {
         self.terms.clear();
         if let Some(chunk) = self.chunks.next() {
             self.terms.extend(chunk.iter().map(Box::from));
-            let terms = self.terms.len();
             self.lists = Some((
-                ListChunk::read(self.connection, chunk.id, terms)?,
-                PlaceChunk::read(self.connection, chunk.id, terms)?,
+                ListChunk::read(self.connection, &chunk)?,
+                PlaceChunk::read(self.connection, &chunk)?,
             ));
         }
         Ok(())

@@ -262,7 +262,7 @@ fn sorted(mut ordinals: Vec<u32>) -> Vec<u32> {
 fn exact(connection: &Connection, segment: &Segment, term: &str) -> Result<Vec<u32>, StoreError> {
     let mut out = Vec::new();
     if let Some((chunk, index)) = find(connection, segment, term)? {
-        let lists = ListChunk::read(connection, chunk.id, chunk.iter().count())?;
+        let lists = ListChunk::read(connection, &chunk)?;
         lists
             .list(index)?
             .ordinals(segment.ordinals.start, &mut out);
@@ -334,9 +334,8 @@ fn places(
     let Some((chunk, index)) = find(connection, segment, pair)? else {
         return Ok(Vec::new());
     };
-    let terms = chunk.iter().count();
-    let lists = ListChunk::read(connection, chunk.id, terms)?;
-    let places = PlaceChunk::read(connection, chunk.id, terms)?;
+    let lists = ListChunk::read(connection, &chunk)?;
+    let places = PlaceChunk::read(connection, &chunk)?;
     lists
         .list(index)?
         .places(segment.ordinals.start, places.places(index)?)
@@ -356,7 +355,7 @@ fn word(
         return exact(connection, segment, indexed_part(text));
     }
     let mut out = Vec::new();
-    for_each_term_like(connection, segment, text, starts, ends, |_, list| {
+    for_each_term_like(connection, segment, text, starts, ends, |list| {
         list.ordinals(segment.ordinals.start, &mut out);
     })?;
     if !starts {
@@ -366,15 +365,15 @@ fn word(
     Ok(sorted(out))
 }
 
-/// Calls `each` with every term of the segment that contains `text`, and with its list. If `starts`
-/// is set, the term must begin with `text`, and if only `ends` is set, it must end with it.
-pub(crate) fn for_each_term_like(
+/// Calls `each` with the list of every term of the segment that contains `text`. If `starts` is set,
+/// the term must begin with `text`, and if only `ends` is set, it must end with it.
+fn for_each_term_like(
     connection: &Connection,
     segment: &Segment,
     text: &str,
     starts: bool,
     ends: bool,
-    mut each: impl FnMut(&[u8], List<'_>),
+    mut each: impl FnMut(List<'_>),
 ) -> Result<(), StoreError> {
     let needle = text.as_bytes();
     let finder = memchr::memmem::Finder::new(needle);
@@ -383,7 +382,6 @@ pub(crate) fn for_each_term_like(
             return Ok(());
         }
         let mut lists = None;
-        let terms = chunk.iter().count();
         for (index, term) in chunk.iter().enumerate() {
             let like = match (starts, ends) {
                 (true, _) => term.starts_with(needle),
@@ -393,12 +391,11 @@ pub(crate) fn for_each_term_like(
             if !like {
                 continue;
             }
-            if lists.is_none() {
-                lists = Some(ListChunk::read(connection, chunk.id, terms)?);
-            }
-            if let Some(lists) = &lists {
-                each(term, lists.list(index)?);
-            }
+            let lists = match &mut lists {
+                Some(lists) => lists,
+                none => none.insert(ListChunk::read(connection, &chunk)?),
+            };
+            each(lists.list(index)?);
         }
         Ok(())
     };

@@ -189,7 +189,7 @@ impl TermChunk {
         (found == term).then_some(index)
     }
 
-    /// Returns the terms in sorted order. Their number is also the number of lists in the chunk.
+    /// Returns the terms in sorted order. The chunk has as many lists.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         lines(&self.terms)
     }
@@ -226,13 +226,9 @@ fn lines(terms: &[u8]) -> impl Iterator<Item = &[u8]> {
 pub(crate) struct ListChunk(TermParts);
 
 impl ListChunk {
-    /// Reads the lists of a chunk. `terms` is the number of its terms, which the row of lists does
-    /// not contain.
-    pub(crate) fn read(connection: &Connection, id: i64, terms: usize) -> Result<Self, StoreError> {
-        let sealed = connection
-            .prepare_cached("SELECT lists FROM posting_chunks WHERE id = ?1")?
-            .query_row([id], |row| row.get(0))?;
-        TermParts::read(sealed, terms).map(Self)
+    pub(crate) fn read(connection: &Connection, chunk: &TermChunk) -> Result<Self, StoreError> {
+        let lists = TermParts::read(connection, "lists", chunk)?;
+        lists.map(Self).ok_or_else(broken)
     }
 
     /// Returns the list of the term with this index in the chunk. It is an error if there is none.
@@ -246,14 +242,8 @@ impl ListChunk {
 pub(crate) struct PlaceChunk(Option<TermParts>);
 
 impl PlaceChunk {
-    /// Reads the positions of a chunk. `terms` is the number of its terms. A chunk without any
-    /// positions has no such column.
-    pub(crate) fn read(connection: &Connection, id: i64, terms: usize) -> Result<Self, StoreError> {
-        let sealed: Option<Vec<u8>> = connection
-            .prepare_cached("SELECT places FROM posting_chunks WHERE id = ?1")?
-            .query_row([id], |row| row.get(0))?;
-        let parts = sealed.map(|sealed| TermParts::read(sealed, terms));
-        parts.transpose().map(Self)
+    pub(crate) fn read(connection: &Connection, chunk: &TermChunk) -> Result<Self, StoreError> {
+        TermParts::read(connection, "places", chunk).map(Self)
     }
 
     /// Returns the positions of the term with this index in the chunk. They are empty if the term
@@ -272,17 +262,29 @@ struct TermParts {
 }
 
 impl TermParts {
-    fn read(sealed: Vec<u8>, terms: usize) -> Result<Self, StoreError> {
-        let data = unseal(sealed)?;
+    /// Reads a column of a chunk. A chunk without any positions has no such column.
+    fn read(
+        connection: &Connection,
+        column: &str,
+        chunk: &TermChunk,
+    ) -> Result<Option<Self>, StoreError> {
+        let sealed: Option<Vec<u8>> = connection
+            .prepare_cached(&format!(
+                "SELECT {column} FROM posting_chunks WHERE id = ?1"
+            ))?
+            .query_row([chunk.id], |row| row.get(0))?;
+        let Some(data) = sealed.map(unseal).transpose()? else {
+            return Ok(None);
+        };
         let mut rest = data.as_slice();
-        let mut ends = Vec::with_capacity(terms);
+        let mut ends = Vec::new();
         let mut end = 0usize;
-        for _ in 0..terms {
+        for _ in chunk.iter() {
             end += take_usize(&mut rest).ok_or_else(broken)?;
             ends.push(end);
         }
         let start = data.len() - rest.len();
-        Ok(Self { data, ends, start })
+        Ok(Some(Self { data, ends, start }))
     }
 
     fn part(&self, index: usize) -> Result<&[u8], StoreError> {

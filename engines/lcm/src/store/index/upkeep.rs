@@ -158,12 +158,12 @@ mod tests {
             .flat_map(|one| all.iter().map(move |other| (one, other)))
         {
             let name = format!("{before:?} and then {after:?}");
-            let session = store.open_session(&name, 0).unwrap();
+            let session = store.open_session(&name).unwrap();
             let (_before, then) = host_with(&store, &name, before);
-            let (session, _) = then.follow_transcript(session, false, 0).unwrap();
+            let (session, _) = then.follow_transcript(session, false).unwrap();
             then.index_now(session).unwrap();
             let (_after, now) = host_with(&store, &name, after);
-            let (followed, _) = now.follow_transcript(session, false, 0).unwrap();
+            let (followed, _) = now.follow_transcript(session, false).unwrap();
             // Whoever still reads the transcript of before indexes nothing that it does not have.
             let late = then.index_now(followed);
             assert!(late.is_ok(), "{name}: {late:?}");
@@ -192,11 +192,11 @@ mod tests {
         };
         let store = Store::open(directory.path(), settings).unwrap();
         let (_lost, lost) = host_with(&store, "s", &["one", "two", "three"]);
-        let session = store.open_session("s", 0).unwrap();
-        let (before, _) = lost.follow_transcript(session, false, 0).unwrap();
+        let session = store.open_session("s").unwrap();
+        let (before, _) = lost.follow_transcript(session, false).unwrap();
         // The record is lost, and the client begins again with other messages under the same ids.
         let (_next, next) = host_with(&store, "s", &["un", "deux"]);
-        let (after, _) = next.follow_transcript(before, false, 0).unwrap();
+        let (after, _) = next.follow_transcript(before, false).unwrap();
         assert_ne!(after, before);
         assert!(matches!(
             lost.index_now(before),
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(next.find_own_session().unwrap(), Some(after));
         assert_eq!(next.session_info(after).unwrap().messages, 2);
         // Opened again, it is the same session.
-        let again = next.follow_transcript(after, false, 0).unwrap();
+        let again = next.follow_transcript(after, false).unwrap();
         assert_eq!(again, (after, false));
     }
 }

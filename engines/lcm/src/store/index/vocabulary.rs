@@ -59,10 +59,7 @@ impl<'c> Vocabulary<'c> {
                 }
                 let lists = match self.lists.entry(chunk.id) {
                     Entry::Occupied(known) => known.into_mut(),
-                    Entry::Vacant(new) => {
-                        let terms = chunk.iter().count();
-                        new.insert(ListChunk::read(self.connection, chunk.id, terms)?)
-                    }
+                    Entry::Vacant(new) => new.insert(ListChunk::read(self.connection, chunk)?),
                 };
                 each(lists.list(index)?);
             }

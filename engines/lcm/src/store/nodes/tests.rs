@@ -20,11 +20,7 @@ fn node(id: i64, sources: NodeSources<Key>) -> NewNode {
         to_ms: None,
         degraded: false,
     };
-    NewNode {
-        node,
-        sources,
-        model: None,
-    }
+    NewNode { node, sources }
 }
 
 /// A new store in a folder, and a session in it.
@@ -32,7 +28,7 @@ fn store_in(dir: &tempfile::TempDir) -> (Store, SessionId) {
     let services = contexture_testkit::ScriptedHost::without_model().services();
     let store = (Store::open(dir.path(), StoreSettings::default()).unwrap())
         .over(Source::new("s", services, false));
-    let session = store.open_session("s", 0).unwrap();
+    let session = store.open_session("s").unwrap();
     (store, session)
 }
 
