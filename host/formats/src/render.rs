@@ -407,8 +407,7 @@ fn merge_messages(format: Format, messages: &[&str], calls: &[Option<usize>]) ->
 
 pub(super) fn is_result(block: &str) -> bool {
     let raw = Raw::trusted(block, 0..block.len());
-    raw.get("type").and_then(Raw::string).as_deref() == Some("tool_result")
-        || gemini::result_in(raw).is_some()
+    raw.has("type", "tool_result") || gemini::result_in(raw).is_some()
 }
 
 /// Returns the content blocks of an Anthropic message, or the parts of a Gemini content. A string

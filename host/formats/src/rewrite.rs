@@ -232,10 +232,7 @@ fn append_text(text: Raw<'_>, note: &str, part: &str, edits: &mut Edits) {
         Some("") => edits.replace(text.span(), quote(note)),
         Some(_) => edits.replace(end..end, escape(&format!("\n\n{note}"))),
         None if text.is_array() => {
-            let comma = match text.elements().next().is_some() {
-                true => ",",
-                false => "",
-            };
+            let comma = text.comma();
             let part = text_part(part, &quote(note));
             let end = text.elements().last().map_or(end, |last| last.span().end);
             edits.replace(end..end, format!("{comma}{part}"));

@@ -131,12 +131,7 @@ pub(super) fn tool_changes(
                 Some(declared) => (declared, added),
                 None => (own, entries(added, format)),
             };
-            let end = list.span().end - 1;
-            let comma = if list.elements().next().is_some() {
-                ","
-            } else {
-                ""
-            };
+            let (end, comma) = (list.span().end - 1, list.comma());
             changes.edits.replace(end..end, format!("{comma}{added}"));
         }
         Some(own) => {
