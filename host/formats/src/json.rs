@@ -659,24 +659,14 @@ pub(super) fn escaped_offset(inner: &str, offset: usize) -> usize {
 
 /// `text` as a JSON string, including the quotes.
 pub(super) fn quote(text: &str) -> String {
-    format!("\"{}\"", escape(text))
+    Value::from(text).to_string()
 }
 
 /// `text` with the escapes that it needs between the quotes of a JSON string.
 pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    for character in text.chars() {
-        match character {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\0'..='\u{1f}' => out.push_str(&format!("\\u{:04x}", u32::from(character))),
-            other => out.push(other),
-        }
-    }
-    out
+    let quoted = quote(text);
+    let inner = quoted.get(1..quoted.len() - 1);
+    inner.unwrap_or_default().to_owned()
 }
 
 /// The same JSON on one line. A valid string contains no bare newline, so every newline is
