@@ -94,7 +94,7 @@ impl Session {
         }
         let window = Window::of(entries, None, self.current.window.next_id());
         let in_force = InForce {
-            number: self.current.history.compactions,
+            number: self.current.history.facts.compactions,
             engine: BY_AGENT.to_owned(),
             window: window.save(hidden),
         };

@@ -186,9 +186,9 @@ fn a_session_is_read_as_it_was_written() {
         assert_eq!(read.compaction, written.compaction, "{}", place.name());
         assert_eq!(read.next_id, 4);
         assert_eq!(read.engine, "e");
-        assert_eq!(read.format, Some(Format::OpenAiChat));
+        assert_eq!(read.facts.format, Some(Format::OpenAiChat));
         assert_eq!((read.cursor, read.pending_cut), (Some(MessageId(2)), None));
-        assert_eq!(read.usage, "{\"tokens\": 1}");
+        assert_eq!(read.facts.usage, "{\"tokens\": 1}");
 
         let delivered = record.delivered("s").unwrap().unwrap();
         assert_eq!(

@@ -153,7 +153,7 @@ impl ConversationState {
                 // The request holds texts of the host, so after a restart the window cannot be
                 // derived from the conversation alone.
                 let derived = (!said_all).then(|| InForce {
-                    number: self.history.compactions,
+                    number: self.history.facts.compactions,
                     engine: String::new(),
                     window: Default::default(),
                 });
