@@ -517,7 +517,7 @@ fn put_in_force(
         current.history.write(HostText::summary(id, &text, covers));
     }
     if let Some(earlier) = current.history.in_force() {
-        left_out.extend(earlier.window.left_out().iter());
+        left_out.extend(earlier.window.left_out.iter());
     }
     left_out.retain(|id| !placed.contains(id));
     let in_force = InForce {

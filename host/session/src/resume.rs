@@ -42,7 +42,7 @@ impl Session {
             .collect();
         let is_left_out = |id: &MessageId| {
             let in_force = self.current.history.in_force();
-            in_force.is_some_and(|in_force| in_force.window.left_out().contains(*id))
+            in_force.is_some_and(|in_force| in_force.window.left_out.contains(*id))
         };
         // An engine may have compacted further since. Its window must not be replaced by the
         // agent's older one.
