@@ -270,8 +270,7 @@ impl HeldLease {
             Box::pin(async move {
                 let sql = "UPDATE contexture.leases SET until = now(), holder = ''
                            WHERE tenant = $1 AND session = $2 AND fence = $3";
-                let ended = execute(&client, sql, &[&tenant, &session, &number]).await;
-                Ok::<_, Failure>(ended?)
+                execute(&client, sql, &[&tenant, &session, &number]).await
             })
         })
     }
