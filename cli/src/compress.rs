@@ -627,12 +627,10 @@ impl Job<'_> {
         provider: CacheProvider,
     ) -> Result<String, CliError> {
         let ttl = self.engines.config().prompt_caching.cache_ttl.at_first();
-        prompt_cache::mark(document, shape, provider, ttl)
-            .map(|marked| marked.document)
-            .map_err(|source| CliError::Mark {
-                input: self.input.to_owned(),
-                source,
-            })
+        prompt_cache::mark(document, shape, provider, ttl).map_err(|source| CliError::Mark {
+            input: self.input.to_owned(),
+            source,
+        })
     }
 
     /// Prints the report for a person: in full for a single conversation, and as one line for each

@@ -150,15 +150,15 @@ pub mod history {
 }
 
 /// Markers for a provider's prompt cache. Begin with [`mark`](prompt_cache::mark), which adds
-/// them to a body. The other functions say whether a provider supports them and remove them again.
+/// them to a body. The other functions say whether a provider supports them.
 pub mod prompt_cache {
     #[doc(inline)]
-    pub use contexture_formats::prompt_cache::{
-        Breakpoint, BreakpointTarget, CacheProvider, CacheStatus, CacheTtl, DisabledReason,
-        MarkError, Shape, Ttl, decide, provider_at, remove,
-    };
+    pub use contexture_formats::mark;
     #[doc(inline)]
-    pub use contexture_formats::{Marked, mark};
+    pub use contexture_formats::prompt_cache::{
+        CacheProvider, CacheStatus, CacheTtl, DisabledReason, MarkError, Shape, Ttl, decide,
+        provider_at,
+    };
 }
 
 /// Model calls: finding out which model a configuration means, and asking it. Begin with

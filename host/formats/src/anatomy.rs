@@ -95,6 +95,7 @@ pub(super) enum PieceKind<'a> {
 }
 
 /// A tool call, with what is needed to answer it and to replace its arguments.
+#[derive(Default)]
 pub(super) struct CallPiece<'a> {
     pub(super) id: String,
     pub(super) name: String,
@@ -110,9 +111,10 @@ pub(super) struct CallPiece<'a> {
 
 /// The form in which a call expects its answer. It matters when the host writes an answer
 /// itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum CallStyle {
     /// A message or item that names the call's id.
+    #[default]
     Id,
     /// A message that names the function, as in OpenAI's first form of tool calls, or for a call
     /// of Gemini's without an id.
@@ -165,6 +167,7 @@ impl CallPiece<'_> {
 }
 
 /// The answer to a tool call, with what is needed to replace its content.
+#[derive(Default)]
 pub(super) struct ResultPiece<'a> {
     pub(super) call_id: String,
     pub(super) name: Option<String>,
@@ -177,9 +180,10 @@ pub(super) struct ResultPiece<'a> {
 
 /// The required shape of a result's content. Providers reject a result of a hosted tool if its
 /// content has another shape.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum ResultShape {
     /// A string, or a list of content parts.
+    #[default]
     Text,
     /// A list with each command's output, for `shell_call_output`.
     Shell,
@@ -413,7 +417,7 @@ pub(super) fn anatomy(raw: Raw<'_>) -> Result<Anatomy<'_>, String> {
             name: None,
             is_message: true,
             content: Some(raw),
-            pieces: vec![text_piece(raw, raw, false)],
+            pieces: vec![piece(raw, PieceKind::Text(raw))],
             time_ms: None,
             continues: false,
         });
@@ -519,8 +523,7 @@ fn message_pieces<'a>(
                 .or_else(|| MessageMembers::text(members.name)),
             content: members.content,
             is_error: members.error.is_some_and(Raw::is_true),
-            shape: ResultShape::Text,
-            beside: String::new(),
+            ..ResultPiece::default()
         };
         return Ok(vec![piece(raw, PieceKind::Result(result))]);
     }
@@ -548,7 +551,9 @@ fn message_pieces<'a>(
         pieces.push(piece(raw, PieceKind::Thinking(texts.join("\n"))));
     }
     match members.content {
-        Some(content) if content.is_string() => pieces.push(text_piece(content, content, false)),
+        Some(content) if content.is_string() => {
+            pieces.push(piece(content, PieceKind::Text(content)))
+        }
         Some(content) if content.is_array() => pieces.extend(parts(content)),
         None => {}
         Some(content) if content.is_null() => {}
@@ -560,7 +565,7 @@ fn message_pieces<'a>(
         }
     }
     if let Some(refusal) = members.refusal.filter(|raw| raw.is_string()) {
-        pieces.push(text_piece(refusal, refusal, false));
+        pieces.push(piece(refusal, PieceKind::Text(refusal)));
     }
     if let Some(calls) = members.tool_calls.filter(|calls| !calls.is_null()) {
         if !calls.is_array() {
@@ -581,9 +586,8 @@ fn message_pieces<'a>(
             id: name.clone(),
             name,
             arguments: call.get("arguments"),
-            free_text: false,
             style: CallStyle::Name,
-            beside: String::new(),
+            ..CallPiece::default()
         };
         pieces.push(piece(call, PieceKind::Call(call_piece)));
     }
@@ -600,14 +604,9 @@ fn chat_call(call: Raw<'_>) -> CallPiece<'_> {
     CallPiece {
         id: call.get_string("id").unwrap_or_default(),
         name: inner.get_string("name").unwrap_or_default(),
-        arguments: inner.get(if custom.is_some() {
-            "input"
-        } else {
-            "arguments"
-        }),
+        arguments: inner.get(custom.map_or("arguments", |_| "input")),
         free_text: custom.is_some(),
-        style: CallStyle::Id,
-        beside: String::new(),
+        ..CallPiece::default()
     }
 }
 
@@ -646,17 +645,13 @@ fn part_kind(part: Raw<'_>) -> PieceKind<'_> {
             id: part.get_string("id").unwrap_or_default(),
             name: part.get_string("name").unwrap_or_default(),
             arguments: part.get("input"),
-            free_text: false,
-            style: CallStyle::Id,
-            beside: String::new(),
+            ..CallPiece::default()
         }),
         "tool_result" => PieceKind::Result(ResultPiece {
             call_id: part.get_string("tool_use_id").unwrap_or_default(),
-            name: None,
             content: part.get("content"),
             is_error: part.get("is_error").is_some_and(Raw::is_true),
-            shape: ResultShape::Text,
-            beside: String::new(),
+            ..ResultPiece::default()
         }),
         "image" | "image_url" | "input_image" | "computer_screenshot" => {
             PieceKind::Media(media(part, MediaKind::Image))
@@ -708,8 +703,7 @@ fn media(part: Raw<'_>, kind: MediaKind) -> Media {
     };
     let mut mime = inner.get_string("media_type");
     // OpenAI's audio is always base64 and does not say so.
-    let mut is_base64 = inner.get("type").and_then(Raw::string).as_deref() == Some("base64")
-        || kind == MediaKind::Audio;
+    let mut is_base64 = inner.has("type", "base64") || kind == MediaKind::Audio;
     let mut span = data.map_or(0..0, |raw| raw.span().start + 1..raw.span().end - 1);
     let data_url = data
         .and_then(Raw::inner)
@@ -761,11 +755,10 @@ fn item_pieces<'a>(
     if kind == "mcp_approval_response" {
         let result = ResultPiece {
             call_id: raw.get_string("approval_request_id").unwrap_or_default(),
-            name: None,
             content: raw.get("approve"),
-            is_error: false,
             shape: ResultShape::Decision,
             beside: other_members(raw, &["approve", "approval_request_id"]),
+            ..ResultPiece::default()
         };
         return ("tool".into(), vec![piece(raw, PieceKind::Result(result))]);
     }
@@ -774,12 +767,10 @@ fn item_pieces<'a>(
             call_id: call_id
                 .or_else(|| MessageMembers::text(members.id))
                 .unwrap_or_default(),
-            name: None,
             content: raw
                 .get("output")
                 .or_else(|| raw.get("tools"))
                 .or_else(|| raw.get("result")),
-            is_error: false,
             shape: match kind {
                 "shell_call_output" => ResultShape::Shell,
                 "computer_call_output" => ResultShape::Screenshot,
@@ -787,6 +778,7 @@ fn item_pieces<'a>(
                 _ => ResultShape::Text,
             },
             beside: other_members(raw, &["output", "tools", "result"]),
+            ..ResultPiece::default()
         };
         return ("tool".into(), vec![piece(raw, PieceKind::Result(result))]);
     }
@@ -857,15 +849,5 @@ fn piece<'a>(raw: Raw<'a>, kind: PieceKind<'a>) -> Piece<'a> {
         is_document: false,
         is_signed: false,
         kind,
-    }
-}
-
-fn text_piece<'a>(raw: Raw<'a>, string: Raw<'a>, in_list: bool) -> Piece<'a> {
-    Piece {
-        raw,
-        in_list,
-        is_document: false,
-        is_signed: false,
-        kind: PieceKind::Text(string),
     }
 }

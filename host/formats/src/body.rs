@@ -653,10 +653,8 @@ fn parts_of(
     let format = format.unwrap_or_else(|| found.dialect(body));
     let list_key = format.list_key();
     if !found.is_bare && (found.list.is_none() || found.list_key != list_key) {
-        return Err(FormatError::NotThis {
-            format,
-            what: format!("the body has no list `{list_key}`"),
-        });
+        let what = format!("the body has no list `{list_key}`");
+        return Err(FormatError::NotThis { format, what });
     }
     let system = found.leading_system(body);
     let compacted = found.compacted(body, system);

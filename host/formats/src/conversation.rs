@@ -16,7 +16,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use contexture_engine_api::Usage;
 
-use super::body::{BodySpans, Preamble};
+use super::body::Preamble;
 use super::calls::KnownCalls;
 use super::item_span::ItemSpan;
 use super::message::{Media, MediaKind, Message};
@@ -61,8 +61,8 @@ pub struct Conversation {
 /// How the document holds the messages. A writer uses it to decide what to keep around them.
 #[derive(Debug, Clone)]
 pub(super) enum Container {
-    /// In the list of a request body, or in a bare list.
-    List(Box<BodySpans>),
+    /// In the list of a request body, or in a bare list. The range is that of the whole body.
+    List(Range<usize>),
     /// One message per line. The range spans all these lines.
     Lines(Range<usize>),
     /// Among the other events of a session log.

@@ -21,6 +21,7 @@ use super::plan::{PlanEntry, PlannedMessage, RenderPlan, planned_messages};
 use super::render::{call_output, is_result, tool_message};
 use super::seal::sealed_summary;
 use super::splice::splice;
+use super::tools::function_in;
 use super::{Format, FormatError};
 
 /// The result of converting a conversation to another format, with a list of what the
@@ -308,24 +309,12 @@ fn convert_tools(tools: &str, to: Format) -> String {
                 written.push(tool.text().to_owned());
                 continue;
             };
-            let description = inner
-                .get("description")
-                .map(|description| format!("\"description\":{},", description.text()))
-                .unwrap_or_default();
-            let name = name.text();
-            written.push(match to {
-                Format::Gemini => {
-                    declared.push(format!("{{\"name\":{name},{description}\"parametersJsonSchema\":{schema}}}"));
-                    continue;
-                }
-                Format::Anthropic => format!("{{\"name\":{name},{description}\"input_schema\":{schema}}}"),
-                Format::OpenAiResponses => {
-                    format!("{{\"type\":\"function\",\"name\":{name},{description}\"parameters\":{schema}}}")
-                }
-                _ => format!(
-                    "{{\"type\":\"function\",\"function\":{{\"name\":{name},{description}\"parameters\":{schema}}}}}"
-                ),
-            });
+            let description = inner.get("description").map(Raw::text);
+            let function = function_in(to, name.text(), description, &schema);
+            match to {
+                Format::Gemini => declared.push(function),
+                _ => written.push(function),
+            }
         }
     }
     if !declared.is_empty() {

@@ -18,7 +18,7 @@ use contexture_engine_api::ToolSpec;
 use super::body::{BodyParts, BodySpans, SplitBody, WireBody, is_system};
 use super::json::Edits;
 use super::prompt_cache::{
-    Breakpoint, CacheProvider, Document, Inserts, MarkError, Shape, Spot, Ttl, choose,
+    CacheProvider, Document, MARKER_BYTES, MarkError, MarkerSite, Shape, Ttl, choose, write_marked,
 };
 use super::rewrite::{ListPiece, Rewrite, new_system};
 use super::tools::{ToolChanges, tool_changes};
@@ -70,10 +70,6 @@ pub struct WrittenBody<'a> {
     pub without_tools: Option<FormatError>,
     /// Why the body has no markers, if they were asked for.
     pub unmarked: Option<MarkError>,
-    /// The markers that were set, in the order of the body.
-    pub(crate) applied: Vec<Breakpoint>,
-    /// The bytes of the text that the markers are.
-    pub(crate) inserted: Vec<Range<usize>>,
 }
 
 impl WrittenBody<'_> {
@@ -85,8 +81,6 @@ impl WrittenBody<'_> {
             body: SplitBody { text, parts },
             without_tools: self.without_tools,
             unmarked: self.unmarked,
-            applied: self.applied,
-            inserted: self.inserted,
         }
     }
 }
@@ -189,8 +183,6 @@ impl<'a> WireBody<'a> {
             },
             without_tools,
             unmarked: None,
-            applied: Vec::new(),
-            inserted: Vec::new(),
         };
         if is_kept && shape.is_none() {
             return written;
@@ -199,21 +191,16 @@ impl<'a> WireBody<'a> {
         let mut sites = Vec::new();
         if let Some((shape, (provider, ttl))) = shape {
             match choose(&layout.document(shape), provider, ttl) {
-                Ok(chosen) => (written.applied, sites) = chosen.into_iter().unzip(),
+                Ok(chosen) => sites = chosen,
                 Err(error) => written.unmarked = Some(error),
             }
         }
         if is_kept && sites.is_empty() {
             return written;
         }
-        let sites = sites.into_iter().zip(&written.applied);
-        let spots: Vec<_> = sites
-            .map(|(site, breakpoint)| (site.piece, (site.spot, breakpoint.ttl)))
-            .collect();
-        let (text, parts, inserted) = layout.write(&spots);
+        let (text, parts) = layout.write(&sites);
         let text = Cow::Owned(text);
         written.body = SplitBody { text, parts };
-        written.inserted = inserted;
         written
     }
 }
@@ -347,23 +334,18 @@ impl<'w> Layout<'w> {
         }
     }
 
-    /// Writes the pieces with markers at these spots, which are in the order of the pieces. Also
-    /// returns the bytes that the markers are.
-    fn write(&self, spots: &[(usize, (Spot, Ttl))]) -> (String, BodyParts, Vec<Range<usize>>) {
+    /// Writes the pieces with markers at these sites, which are in the order of the pieces.
+    fn write(&self, mut sites: &[(MarkerSite, Ttl)]) -> (String, BodyParts) {
         passes::written();
-        let pieces = self.pieces.iter().map(|piece| &*piece.text);
-        let mut inserts = Inserts::into(pieces.clone().filter(|_| !spots.is_empty()));
-        let bytes: usize = pieces.map(str::len).sum();
-        let mut out = String::with_capacity(bytes + spots.len() * inserts.bytes());
+        let bytes: usize = self.pieces.iter().map(|piece| piece.text.len()).sum();
+        let mut out = String::with_capacity(bytes + sites.len() * MARKER_BYTES);
         let mut spans = Vec::with_capacity(self.pieces.len());
-        let mut spots = spots;
         for (at, piece) in self.pieces.iter().enumerate() {
-            let own = spots.iter().take_while(|(piece, _)| *piece == at).count();
-            let (own, rest) = spots.split_at(own);
-            spots = rest;
-            let own: Vec<_> = own.iter().map(|(_, spot)| *spot).collect();
+            let own = sites.iter().take_while(|(site, _)| site.piece == at);
+            let (own, rest) = sites.split_at(own.count());
+            sites = rest;
             let start = out.len();
-            inserts.write(&mut out, &piece.text, &own);
+            write_marked(&mut out, &piece.text, own);
             spans.push(start..out.len());
         }
         // If nothing is left before a system message, it is part of the system prompt.
@@ -377,7 +359,7 @@ impl<'w> Layout<'w> {
             compacted: self.wire.parts.compacted,
             len: out.len(),
         };
-        (out, parts, inserts.inserted)
+        (out, parts)
     }
 
     /// Where the parts of the new body are, given where each piece is.

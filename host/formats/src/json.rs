@@ -336,7 +336,7 @@ pub(super) fn walk_array_on(
 }
 
 /// A valid JSON value in its text. It is only a slice and an offset, so it is copied freely.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Raw<'a> {
     text: &'a str,
     at: usize,
@@ -454,6 +454,17 @@ impl<'a> Raw<'a> {
     /// The member `key`, if it is a string that is not empty.
     pub(super) fn get_string(self, key: &str) -> Option<String> {
         Some(self.get(key)?.string()?.into_owned()).filter(|text| !text.is_empty())
+    }
+
+    /// Whether the member `key` is this string.
+    pub(super) fn has(self, key: &str, text: &str) -> bool {
+        self.get(key).and_then(Raw::string).as_deref() == Some(text)
+    }
+
+    /// The comma before another entry of this container. Empty if it has no entry yet.
+    pub(super) fn comma(self) -> &'static str {
+        let is_empty = self.members().next().is_none() && self.elements().next().is_none();
+        if is_empty { "" } else { "," }
     }
 
     /// The value, with what [`Value`] cannot hold replaced: half of a surrogate pair by U+FFFD, and a
@@ -648,24 +659,14 @@ pub(super) fn escaped_offset(inner: &str, offset: usize) -> usize {
 
 /// `text` as a JSON string, including the quotes.
 pub(super) fn quote(text: &str) -> String {
-    format!("\"{}\"", escape(text))
+    Value::from(text).to_string()
 }
 
 /// `text` with the escapes that it needs between the quotes of a JSON string.
 pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    for character in text.chars() {
-        match character {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\0'..='\u{1f}' => out.push_str(&format!("\\u{:04x}", u32::from(character))),
-            other => out.push(other),
-        }
-    }
-    out
+    let quoted = quote(text);
+    let inner = quoted.get(1..quoted.len() - 1);
+    inner.unwrap_or_default().to_owned()
 }
 
 /// The same JSON on one line. A valid string contains no bare newline, so every newline is
@@ -727,12 +728,7 @@ impl Edits {
 /// Inserts a member at the end of an object. The caller makes sure that the object has no
 /// member with this key.
 pub(super) fn insert_member(object: Raw<'_>, key: &str, value: &str, edits: &mut Edits) {
-    let end = object.span().end - 1;
-    let comma = if object.members().next().is_some() {
-        ","
-    } else {
-        ""
-    };
+    let (end, comma) = (object.span().end - 1, object.comma());
     edits.replace(end..end, format!("{comma}\"{key}\":{value}"));
 }
 

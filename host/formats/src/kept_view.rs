@@ -253,17 +253,11 @@ impl Conversation {
             return quote(&text);
         }
         let text = |text: &str| text_part(part_type, &quote(text));
-        let parts: Vec<_> = view
-            .before
-            .iter()
-            .map(|summary| text(&sealed_summary(summary)))
+        let summary = |summary: &String| text(&sealed_summary(summary));
+        let parts: Vec<_> = (view.before.iter().map(summary))
             .chain((!view.text.is_empty()).then(|| text(&view.text)))
             .chain(media)
-            .chain(
-                view.after
-                    .iter()
-                    .map(|summary| text(&sealed_summary(summary))),
-            )
+            .chain(view.after.iter().map(summary))
             .collect();
         list(&parts)
     }
@@ -395,12 +389,9 @@ impl Conversation {
                 .iter()
                 .find_map(|view| view.message.time_ms)
                 .or(time_ms);
-            let role = |message: &Message| {
-                if message.role == "assistant" {
-                    "assistant"
-                } else {
-                    "user"
-                }
+            let role = |message: &Message| match message.role.as_str() {
+                "assistant" => "assistant",
+                _ => "user",
             };
             let first_item = views.first().map_or(0, |view| view.message.items.start);
             if is_family {
@@ -484,39 +475,29 @@ impl Conversation {
             };
             return vec![tool_result(id, &content, message.is_error)];
         }
-        view.before
-            .iter()
-            .map(|summary| text(&sealed_summary(summary)))
+        let call = |(call, arguments): (&Call, &&str)| {
+            // Only an object is accepted here, so other arguments are wrapped in one.
+            let input = match Raw::parse(arguments) {
+                Ok(raw) if raw.is_object() => raw.text().to_owned(),
+                Ok(raw) => format!("{{\"arguments\":{}}}", raw.text()),
+                Err(_) if arguments.trim().is_empty() => "{}".to_owned(),
+                Err(_) => format!("{{\"arguments\":{}}}", quote(arguments)),
+            };
+            if to == Format::Gemini {
+                return gemini::call_part(call, &input);
+            }
+            format!(
+                "{{\"type\":\"tool_use\",\"id\":{},\"name\":{},\"input\":{input}}}",
+                quote(&call.id),
+                quote(&call.name)
+            )
+        };
+        let summary = |summary: &String| text(&sealed_summary(summary));
+        (view.before.iter().map(summary))
             .chain(has_text.then(|| text(&view.text)))
             .chain(media)
-            .chain(
-                message
-                    .calls
-                    .iter()
-                    .zip(&view.arguments)
-                    .map(|(call, arguments)| {
-                        // Only an object is accepted here, so other arguments are wrapped in one.
-                        let input = match Raw::parse(arguments) {
-                            Ok(raw) if raw.is_object() => raw.text().to_owned(),
-                            Ok(raw) => format!("{{\"arguments\":{}}}", raw.text()),
-                            Err(_) if arguments.trim().is_empty() => "{}".to_owned(),
-                            Err(_) => format!("{{\"arguments\":{}}}", quote(arguments)),
-                        };
-                        if to == Format::Gemini {
-                            return gemini::call_part(call, &input);
-                        }
-                        format!(
-                            "{{\"type\":\"tool_use\",\"id\":{},\"name\":{},\"input\":{input}}}",
-                            quote(&call.id),
-                            quote(&call.name)
-                        )
-                    }),
-            )
-            .chain(
-                view.after
-                    .iter()
-                    .map(|summary| text(&sealed_summary(summary))),
-            )
+            .chain(message.calls.iter().zip(&view.arguments).map(call))
+            .chain(view.after.iter().map(summary))
             .collect()
     }
 }

@@ -73,7 +73,7 @@ pub use excerpt::{part_of_wire, role_of};
 pub use log_history::Resumed;
 pub use log_history::is_compaction_item;
 pub use logged::{LoggedBy, LoggedMessage, logged_messages, parse_time, time_of_number};
-pub use marked::{Marked, mark};
+pub use marked::mark;
 pub use message::{Call, Media, MediaKind, Message};
 pub use plan::{PlanEntry, RenderPlan};
 pub use reader::{parse_json, read, read_bytes};

@@ -106,23 +106,13 @@ impl<'a> LogWriter<'a> {
         // Version 4 and variant 1 make the id a valid random UUID, which Claude Code expects.
         let id = (mixed & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
         let hex = format!("{id:032x}");
-        let part = |from: usize, to: usize| hex.get(from..to).unwrap_or("");
-        [
-            part(0, 8),
-            part(8, 12),
-            part(12, 16),
-            part(16, 20),
-            part(20, 32),
-        ]
-        .join("-")
+        let parts = [0..8, 8..12, 12..16, 16..20, 20..32];
+        parts.map(|part| hex.get(part).unwrap_or("")).join("-")
     }
 
     /// Writes a line with the given members of its own, linked to the line before it.
     fn line(&mut self, members: &str) {
-        let parent = self
-            .parent
-            .as_ref()
-            .map_or("null".to_owned(), |parent| quote(parent));
+        let parent = link(self.parent.as_deref());
         let uuid = self.uuid();
         let time = time::format(self.time_ms);
         self.out.push_str(&format!(
@@ -143,8 +133,7 @@ impl<'a> LogWriter<'a> {
         self.time_ms = last.unwrap_or(self.time_ms);
         // A boundary starts a new chain. Claude Code finds the old one through this second
         // link.
-        let logical_parent = self.parent.take();
-        let logical_parent = logical_parent.map_or("null".to_owned(), |parent| quote(&parent));
+        let logical_parent = link(self.parent.take().as_deref());
         self.line(&format!(
             "\"logicalParentUuid\":{logical_parent},\"type\":\"system\",\"subtype\":\"compact_boundary\",\
              \"content\":\"Conversation compacted\",\"isMeta\":false,\"level\":\"info\",\
@@ -258,10 +247,7 @@ impl<'a> LogWriter<'a> {
         new_body: Option<&String>,
     ) {
         let uuid = self.uuid();
-        let parent = self
-            .parent
-            .as_ref()
-            .map_or("null".to_owned(), |parent| quote(parent));
+        let parent = link(self.parent.as_deref());
         let document = self.conversation.document();
         let raw = Raw::trusted(document, line.clone());
         // The line is parsed on its own, so that the spans are relative to it.
@@ -280,4 +266,9 @@ impl<'a> LogWriter<'a> {
         self.out.push('\n');
         self.parent = Some(uuid);
     }
+}
+
+/// The JSON of a link to the line with this id.
+fn link(line: Option<&str>) -> String {
+    line.map_or_else(|| "null".to_owned(), quote)
 }

@@ -1,32 +1,11 @@
-//! Marks the text of a request for the provider's prompt cache, and takes the markers off again.
+//! Marks the text of a request for the provider's prompt cache.
 //!
 //! [`mark`] is for a request that is at hand as a text. A body that is written anyway gets its
 //! markers by [`WireBody::write`](super::WireBody::write).
 
-use std::ops::Range;
-
 use super::body::split;
 use super::draft::BodyEdits;
-use super::prompt_cache::{Breakpoint, CacheProvider, MarkError, Shape, Ttl, cut};
-
-/// A request with markers, together with what is needed to remove them again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Marked {
-    /// The marked request. This is the text to send to the provider.
-    pub document: String,
-    /// The breakpoints that were set, in the order of the document. The client's own are not
-    /// among them.
-    pub applied: Vec<Breakpoint>,
-    /// The inserted texts, as byte ranges of `document` in ascending order.
-    inserted: Vec<Range<usize>>,
-}
-
-impl Marked {
-    /// Returns the request before it was marked, byte for byte.
-    pub fn original(&self) -> String {
-        cut(&self.document, &self.inserted)
-    }
-}
+use super::prompt_cache::{CacheProvider, MarkError, Shape, Ttl};
 
 /// Marks a request with one breakpoint on the system prompt and three on the last messages that
 /// can carry one. If the client set markers, these stay and count towards the limit, so fewer
@@ -42,14 +21,13 @@ impl Marked {
 ///
 /// let request = r#"{"model":"anthropic/claude-sonnet-4.5","messages":[{"role":"user","content":"hi"}]}"#;
 /// let marked = mark(request, Shape::OpenAiChat, CacheProvider::OpenRouter, Ttl::OneHour)?;
-/// let sent: serde_json::Value = serde_json::from_str(&marked.document)?;
+/// let sent: serde_json::Value = serde_json::from_str(&marked)?;
 /// assert_eq!(
 ///     sent["messages"][0]["content"],
 ///     serde_json::json!([{
 ///         "type": "text", "text": "hi", "cache_control": {"type": "ephemeral", "ttl": "1h"},
 ///     }]),
 /// );
-/// assert_eq!(marked.original(), request);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -60,15 +38,11 @@ pub fn mark(
     shape: Shape,
     provider: CacheProvider,
     ttl: Ttl,
-) -> Result<Marked, MarkError> {
+) -> Result<String, MarkError> {
     let wire = split(request, Some(shape.format())).map_err(MarkError::NotARequest)?;
     let written = wire.write(&BodyEdits::default().markers(Some((provider, ttl))));
     match written.unmarked {
         Some(error) => Err(error),
-        None => Ok(Marked {
-            document: written.body.text.into_owned(),
-            applied: written.applied,
-            inserted: written.inserted,
-        }),
+        None => Ok(written.body.text.into_owned()),
     }
 }

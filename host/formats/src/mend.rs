@@ -218,6 +218,19 @@ const NO_CALL: &str = "[The result of a tool call that is not in the conversatio
 /// The text before pictures that a tool result or an assistant message cannot hold.
 const PICTURES: &str = "[Pictures that belong to what stands before]";
 
+/// Returns the content of a user message with what the message before it cannot hold. `text_type`
+/// is the type of a text part.
+fn moved(text_type: &str, pictures: Vec<Value>, notes: &mut Notes) -> Value {
+    notes.one("a picture was moved into a user message, since no other message can hold it");
+    let heading = json!({"type": text_type, "text": PICTURES});
+    std::iter::once(heading).chain(pictures).collect()
+}
+
+/// The text of a value. It is empty for any value but a string.
+fn string_of(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
 /// Returns the text of content, which is a string or a list of parts. Parts without text are
 /// skipped.
 fn text_of(content: &Value) -> String {

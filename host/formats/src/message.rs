@@ -16,7 +16,7 @@ use contexture_engine_api::{MessageId, MessageKind, MessageView, ToolCallView};
 
 /// A message as engines see it, whatever the format of the document. A wire message with
 /// several tool results becomes several of these.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Message {
     /// `user`, `assistant`, `tool`, `system` for a message in the middle of the history, or any
     /// other role that the wire states.

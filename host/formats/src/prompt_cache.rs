@@ -7,9 +7,7 @@
 //! a request is marked at all. [`WireBody::write`](crate::WireBody::write) marks a body while it is
 //! written, and [`mark`](crate::mark) marks a text.
 //!
-//! Markers are spliced into the JSON text, so everything else keeps its bytes. They carry a
-//! signature in white space, so that [`remove`] can tell them from the client's own. The
-//! strategy follows "Context compression and caching", section "Prompt caching (Anthropic)".
+//! Markers are spliced into the JSON text, so everything else keeps its bytes. The strategy follows "Context compression and caching", section "Prompt caching (Anthropic)".
 
 mod document;
 mod lifetime;
@@ -23,12 +21,11 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{Format, FormatError};
-pub(crate) use document::Document;
-use document::{Marker, MarkerSite, Position};
+pub(crate) use document::{Document, MarkerSite};
+use document::{Marker, Position};
 pub use lifetime::CacheTtl;
 pub use lifetime::Pauses;
-pub use splice::remove;
-pub(crate) use splice::{Inserts, Spot, cut};
+pub(crate) use splice::{MARKER_BYTES, write_marked};
 pub use status::{CacheStatus, DisabledReason, decide, provider_at};
 pub use status::{least_prefix, prices};
 
@@ -129,31 +126,13 @@ pub enum MarkError {
     },
 }
 
-/// The part of a request that a breakpoint is on. The prompt is cached up to the end of this part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BreakpointTarget {
-    /// The system prompt.
-    System,
-    /// The message with this index in `messages`, from 0.
-    Message(usize),
-}
-
-/// A breakpoint that was set, which the provider bills as a write if the prefix is new.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Breakpoint {
-    /// The part of the request that the breakpoint is on.
-    pub place: BreakpointTarget,
-    /// How long the provider keeps the prefix up to the breakpoint.
-    pub ttl: Ttl,
-}
-
-/// Chooses the breakpoints of a request, in the order of the document, with the place and the
-/// lifetime of the marker of each.
+/// Chooses the breakpoints of a request, in the order of the document: the place of the marker of
+/// each, and its lifetime.
 pub(crate) fn choose(
     document: &Document<'_>,
     provider: CacheProvider,
     ttl: Ttl,
-) -> Result<Vec<(Breakpoint, MarkerSite)>, MarkError> {
+) -> Result<Vec<(MarkerSite, Ttl)>, MarkError> {
     let markers = document.client_markers()?;
     let mut free = MAX_BREAKPOINTS.saturating_sub(markers.len());
     let mut chosen = Vec::new();
@@ -162,13 +141,12 @@ pub(crate) fn choose(
             break;
         }
         if let Some(ttl) = fitting_ttl(wanted.position, ttl, &markers) {
-            let place = wanted.place;
-            chosen.push((Breakpoint { place, ttl }, wanted.site));
+            chosen.push((wanted.site, ttl));
             free -= 1;
         }
     }
     // The markers are inserted while the body is written, which needs them in its order.
-    chosen.sort_by_key(|(_, site)| (site.piece, site.spot.start()));
+    chosen.sort_by_key(|(site, _)| (site.piece, site.spot.start()));
     Ok(chosen)
 }
 

@@ -443,36 +443,29 @@ fn read_body(
         return Err(unrecognised(Raw::trusted(document, body.span)));
     }
     if !body.is_bare && (body.list.is_none() || body.list_key != list_key) {
-        return Err(FormatError::NotThis {
-            format,
-            what: format!("it has no list `{list_key}`"),
-        });
+        let what = format!("it has no list `{list_key}`");
+        return Err(FormatError::NotThis { format, what });
     }
     let mut builder = Builder::new(document, format);
     builder.warnings = warnings;
-    builder.tools = body.tools.clone();
+    builder.tools = body.tools;
     builder.model = body
         .model
-        .clone()
         .and_then(|span| Raw::trusted(document, span).string())
         .map(Into::into);
     builder.system = body
         .system
-        .clone()
         .and_then(|span| system_text(Raw::trusted(document, span)))
         .into_iter()
         .collect();
-    let items = body.items.iter().cloned();
-    builder.items = items.map(ItemSpan::bare).collect();
-    builder.finish(Container::List(Box::new(body)))
+    builder.items = body.items.into_iter().map(ItemSpan::bare).collect();
+    builder.finish(Container::List(body.span))
 }
 
 fn read_tau2(document: &Arc<str>, raw: Raw<'_>) -> Result<Vec<Conversation>, FormatError> {
     let Some(simulations) = raw.get("simulations").filter(|list| list.is_array()) else {
-        return Err(FormatError::NotThis {
-            format: Format::Tau2,
-            what: "it has no list `simulations`".to_owned(),
-        });
+        let (format, what) = (Format::Tau2, "it has no list `simulations`".to_owned());
+        return Err(FormatError::NotThis { format, what });
     };
     read_bodies(document, simulations, Some(Format::Tau2))
 }
@@ -539,10 +532,8 @@ fn read_lines(
     if let Some(format) = format
         && detected.is_some_and(is_other)
     {
-        return Err(FormatError::NotThis {
-            format,
-            what: "it is the session log of another agent".to_owned(),
-        });
+        let what = "it is the session log of another agent".to_owned();
+        return Err(FormatError::NotThis { format, what });
     }
     let kind = match (format, detected) {
         (Some(Format::ClaudeCode), _) => LineKind::ClaudeCode,
@@ -551,10 +542,9 @@ fn read_lines(
         (Some(Format::MessageLines), _) => LineKind::Message,
         (_, Some(LineKind::Body)) => LineKind::Body,
         (Some(format), _) => {
-            return Err(FormatError::NotThis {
-                format,
-                what: "it holds one JSON object a line, but none has a list of messages".to_owned(),
-            });
+            let what =
+                "it holds one JSON object a line, but none has a list of messages".to_owned();
+            return Err(FormatError::NotThis { format, what });
         }
         (None, Some(kind)) => kind,
         (None, None) => {

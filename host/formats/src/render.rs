@@ -14,14 +14,16 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::anatomy::{CallStyle, PieceKind, anatomy};
+use super::body::split;
 use super::conversation::{Container, Conversation};
+use super::draft::BodyEdits;
 use super::gemini;
 use super::json::{Edits, Raw, quote};
 use super::parts::{new_message, text_part};
 use super::plan::{
     KeptMessage, PlanEntry, PlannedMessage, RenderPlan, follow, planned_messages, results_are_users,
 };
-use super::rewrite::{Rewrite, system_items_with};
+use super::rewrite::system_items_with;
 use super::splice::{RenderedItem, splice};
 use super::{Format, FormatError};
 
@@ -85,14 +87,14 @@ impl Conversation {
     /// Renders a window in the conversation's own format, without the other contents of its
     /// document, such as other conversations.
     pub(super) fn render_alone(&self, plan: &RenderPlan<'_>) -> Result<String, FormatError> {
-        let Container::List(body) = &self.container else {
+        let Container::List(span) = &self.container else {
             return self.render(plan);
         };
         let mut edits = Edits::default();
         if !self.is_whole(plan) {
             self.edit_document(plan, &mut edits)?;
         }
-        Ok(edits.apply(self.document(), body.span.clone()))
+        Ok(edits.apply(self.document(), span.clone()))
     }
 
     /// Whether the window holds every message unchanged.
@@ -116,25 +118,15 @@ impl Conversation {
         let note = self.new_note(plan);
         let items = self.outgoing(plan, &|item| item)?;
         match &self.container {
-            Container::List(body) => {
-                let leading = self.system_items.len() + self.compacted_items.len();
-                let messages: Vec<_> = items
-                    .iter()
-                    .map(|item| match item {
-                        RenderedItem::Original(index) => {
-                            (Some(leading + index), self.text_of(item))
-                        }
-                        RenderedItem::New { .. } => (None, self.text_of(item)),
-                    })
-                    .collect();
-                let rewrite = Rewrite {
-                    document: self.document(),
-                    format: self.format(),
-                    body,
-                    system_items: &self.system_items,
-                    compacted_items: &self.compacted_items,
-                };
-                rewrite.edit(note, &messages, edits);
+            Container::List(span) => {
+                let body = self.document().get(span.clone()).unwrap_or("");
+                let messages = items.iter().map(|item| match item {
+                    RenderedItem::Original(index) => (Some(*index), self.text_of(item)),
+                    RenderedItem::New { .. } => (None, self.text_of(item)),
+                });
+                let body = split(body, Some(self.format()))?.with_messages(messages.collect());
+                let written = body.write(&BodyEdits::default().note(note)).body;
+                edits.replace(span.clone(), written.text);
             }
             Container::Lines(span) => {
                 let system =
@@ -407,8 +399,7 @@ fn merge_messages(format: Format, messages: &[&str], calls: &[Option<usize>]) ->
 
 pub(super) fn is_result(block: &str) -> bool {
     let raw = Raw::trusted(block, 0..block.len());
-    raw.get("type").and_then(Raw::string).as_deref() == Some("tool_result")
-        || gemini::result_in(raw).is_some()
+    raw.has("type", "tool_result") || gemini::result_in(raw).is_some()
 }
 
 /// Returns the content blocks of an Anthropic message, or the parts of a Gemini content. A string

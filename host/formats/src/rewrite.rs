@@ -1,8 +1,7 @@
 //! Replaces the list of messages in a document. Everything around the list keeps its bytes.
 //!
 //! [`Rewrite`] holds the document and the places of its list and system prompt. [`Rewrite::list`]
-//! lays the new list out, for a body of which more may change. [`Rewrite::edit`] adds the change
-//! to other edits, for documents with several conversations.
+//! lays the new list out, and `draft` writes it with what else is changed.
 //!
 //! A note for the model goes into the system prompt, which each format stores differently: in a
 //! member of the body or in a message at the head of the list. The white space between
@@ -38,25 +37,6 @@ pub(super) enum ListPiece {
 }
 
 impl<'a> Rewrite<'a> {
-    /// Adds edits that replace the list with `messages` and append `note` to the system prompt.
-    /// If a message is an unchanged item of the list, its index there comes with it.
-    pub(super) fn edit(
-        &self,
-        note: Option<&str>,
-        messages: &[(Option<usize>, &str)],
-        edits: &mut Edits,
-    ) {
-        if let Some(note) = note.filter(|_| self.note_in_member()) {
-            self.edit_system_member(note, edits);
-        }
-        if let Some(list) = &self.body.list {
-            let system = self.system_items_with(note);
-            let mut text = String::with_capacity(list.len());
-            self.list(list, system, messages, |_, piece| text.push_str(&piece));
-            edits.replace(list.clone(), text);
-        }
-    }
-
     /// Passes on the pieces of a list with its brackets: the `system` items, what the provider
     /// compacted, and the messages. If two items followed each other before, the text between them
     /// is kept.
@@ -148,19 +128,6 @@ impl<'a> Rewrite<'a> {
         }
     }
 
-    /// Appends the note to the member with the system prompt. If the body has no such member,
-    /// it is inserted at the start of the body.
-    fn edit_system_member(&self, note: &str, edits: &mut Edits) {
-        match &self.body.system {
-            Some(span) => edits.replace(span.clone(), self.system_with(span, note)),
-            None => {
-                let (name, value) = new_system(self.format, note);
-                let start = self.first_member();
-                edits.replace(start..start, format!("\"{name}\":{value},"));
-            }
-        }
-    }
-
     /// The value of the member with the system prompt, with the note after it.
     pub(super) fn system_with(&self, span: &Range<usize>, note: &str) -> String {
         let mut edits = Edits::default();
@@ -232,10 +199,7 @@ fn append_text(text: Raw<'_>, note: &str, part: &str, edits: &mut Edits) {
         Some("") => edits.replace(text.span(), quote(note)),
         Some(_) => edits.replace(end..end, escape(&format!("\n\n{note}"))),
         None if text.is_array() => {
-            let comma = match text.elements().next().is_some() {
-                true => ",",
-                false => "",
-            };
+            let comma = text.comma();
             let part = text_part(part, &quote(note));
             let end = text.elements().last().map_or(end, |last| last.span().end);
             edits.replace(end..end, format!("{comma}{part}"));

@@ -42,21 +42,30 @@ pub fn tool_texts(tools: &str) -> Vec<&str> {
 /// Returns the JSON of a tool as a request body of this format lists it. For Gemini, it is the
 /// declaration of a function. Formats without tools get the form of OpenAI chat completions.
 pub fn tool_in(tool: &ToolSpec, format: Format) -> String {
-    let (name, description) = (quote(&tool.name), quote(&tool.description));
-    let schema = &tool.parameters;
+    let description = quote(&tool.description);
+    let schema = tool.parameters.to_string();
+    function_in(format, &quote(&tool.name), Some(&description), &schema)
+}
+
+/// Returns the JSON of a function as a request body of this format lists it, from the JSON of its
+/// name, its description and its schema.
+pub(super) fn function_in(
+    format: Format,
+    name: &str,
+    description: Option<&str>,
+    schema: &str,
+) -> String {
+    let description = description.map(|description| format!("\"description\":{description},"));
+    let said = format!("\"name\":{name},{}", description.unwrap_or_default());
     match format {
-        Format::Anthropic => {
-            format!("{{\"name\":{name},\"description\":{description},\"input_schema\":{schema}}}")
+        Format::Anthropic => format!("{{{said}\"input_schema\":{schema}}}"),
+        Format::Gemini => format!("{{{said}\"parametersJsonSchema\":{schema}}}"),
+        Format::OpenAiResponses => {
+            format!("{{\"type\":\"function\",{said}\"parameters\":{schema}}}")
         }
-        Format::Gemini => format!(
-            "{{\"name\":{name},\"description\":{description},\"parametersJsonSchema\":{schema}}}"
-        ),
-        Format::OpenAiResponses => format!(
-            "{{\"type\":\"function\",\"name\":{name},\"description\":{description},\"parameters\":{schema}}}"
-        ),
-        _ => format!(
-            "{{\"type\":\"function\",\"function\":{{\"name\":{name},\"description\":{description},\"parameters\":{schema}}}}}"
-        ),
+        _ => {
+            format!("{{\"type\":\"function\",\"function\":{{{said}\"parameters\":{schema}}}}}")
+        }
     }
 }
 
@@ -131,12 +140,7 @@ pub(super) fn tool_changes(
                 Some(declared) => (declared, added),
                 None => (own, entries(added, format)),
             };
-            let end = list.span().end - 1;
-            let comma = if list.elements().next().is_some() {
-                ","
-            } else {
-                ""
-            };
+            let (end, comma) = (list.span().end - 1, list.comma());
             changes.edits.replace(end..end, format!("{comma}{added}"));
         }
         Some(own) => {

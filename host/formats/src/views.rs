@@ -342,24 +342,12 @@ fn push_group(
             Speaker::Agent => "assistant",
         };
         let mut message = Message {
-            state: None,
             role: role.to_owned(),
-            name: None,
-            text: String::new(),
-            thinking: String::new(),
-            opaque: String::new(),
-            calls: Vec::new(),
-            tool_call_id: None,
-            tool_name: None,
             time_ms: group.iter().find_map(|item| item.time_ms),
-            kind: MessageKind::Original,
-            has_thinking: false,
-            is_error: false,
             continues: index == 0 && group.iter().any(|item| item.continues),
-            media: Vec::new(),
-            identity: 0,
             items: first..first + group.len(),
             view_index: index,
+            ..Message::default()
         };
         let unread = fill(&mut message, &view, group, &pieces);
         calls.learn(&message.calls);

@@ -343,7 +343,7 @@ impl Reading<'_> {
             });
         };
         if let Read::Lines { read, project } = &format.read {
-            return self.lines(log, before, *read, *project, out, begin);
+            return self.lines(log, before, *read, project, out, begin);
         }
         // Without positions, everything in the log comes again, and the writer has to look up what
         // it has stored.
@@ -388,7 +388,7 @@ impl Reading<'_> {
         log: &Log,
         before: Option<Source>,
         read: readers::ReadLine,
-        project: readers::ProjectOfLine,
+        project: &str,
         out: &mut Output<'_>,
         begin: impl Fn(&mut Output<'_>, bool),
     ) -> Result<ReadTo, Ended> {
@@ -648,7 +648,7 @@ const SEARCHED_LINES: usize = 100;
 
 /// Finds the project in the first lines of a log. It has to be known before the first entry is
 /// stored.
-fn project_of(file: &mut File, project: readers::ProjectOfLine) -> std::io::Result<Option<String>> {
+fn project_of(file: &mut File, pointer: &str) -> std::io::Result<Option<String>> {
     file.seek(SeekFrom::Start(0))?;
     let mut lines = Lines {
         // The copy shares its position with the file, so the caller has to seek before it reads on.
@@ -657,7 +657,8 @@ fn project_of(file: &mut File, project: readers::ProjectOfLine) -> std::io::Resu
     };
     for _ in 0..SEARCHED_LINES {
         let Some(line) = lines.next()? else { break };
-        let found = std::str::from_utf8(line.text).ok().and_then(project);
+        let line = std::str::from_utf8(line.text).ok();
+        let found = line.and_then(|line| readers::project_in(line, pointer));
         if found.is_some() {
             return Ok(found);
         }

@@ -49,8 +49,6 @@ pub(crate) struct Log {
 /// Reads a line. If it cannot be read, it fails with the reason. The line is then counted, and the
 /// import goes on with the next one.
 pub(crate) type ReadLine = fn(&str, &mut Output<'_>) -> Result<(), String>;
-/// Finds the project that a line names. `None` if the line does not name one or is not JSON.
-pub(crate) type ProjectOfLine = fn(&str) -> Option<String>;
 /// Reads a JSON document, or an element of one. The path is that of the log.
 pub(crate) type ReadElement = fn(&Path, &Value, &mut Output<'_>);
 
@@ -59,7 +57,8 @@ pub(crate) enum Read {
     /// Line by line, and from where the last import ended if the log grew.
     Lines {
         read: ReadLine,
-        project: ProjectOfLine,
+        /// The JSON pointer to the project, in the lines that name it.
+        project: &'static str,
     },
     /// As one JSON value.
     Document(ReadElement),
@@ -286,12 +285,33 @@ fn json(text: &str) -> Result<Value, String> {
     parse_json(text.trim_start_matches('\u{feff}')).map_err(|error| error.to_string())
 }
 
+/// The project that a line names, by the JSON pointer to it. `None` if the line does not name one or
+/// is not JSON.
+pub(crate) fn project_in(line: &str, pointer: &str) -> Option<String> {
+    Some(json(line).ok()?.pointer(pointer)?.as_str()?.to_owned())
+}
+
 /// Parses the bytes of a JSON file or of an element of one.
 pub(crate) fn json_of(bytes: &[u8]) -> Result<Value, String> {
     json(std::str::from_utf8(bytes).map_err(|error| error.to_string())?)
 }
 
+/// Parses a JSON file.
+fn json_in(file: &Path) -> Result<Value, String> {
+    json_of(&std::fs::read(file).map_err(|error| error.to_string())?)
+}
+
 /// The text of a member.
 fn text<'a>(value: &'a Value, member: &str) -> Option<&'a str> {
     value.get(member)?.as_str()
+}
+
+/// The text of a member. It is empty if there is none.
+fn text_of<'a>(value: &'a Value, member: &str) -> &'a str {
+    text(value, member).unwrap_or_default()
+}
+
+/// The elements of a list. There are none if the value is no list.
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
 }

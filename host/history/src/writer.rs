@@ -224,6 +224,7 @@ fn add_index(db: &Connection, number: i64) -> rusqlite::Result<()> {
 }
 
 /// The conversation that is being written.
+#[derive(Default)]
 struct Open {
     id: i64,
     project: Option<i64>,
@@ -292,7 +293,7 @@ impl<'a> Writer<'a> {
                 is_again,
             } => {
                 self.close_conversation()?;
-                self.close_source()?;
+                self.save_offset()?;
                 // The update changes nothing if the log is known. Without it there would be no row
                 // to return.
                 let mut insert = self.db.prepare_cached(
@@ -411,8 +412,7 @@ impl<'a> Writer<'a> {
                 title: row.get(2)?,
                 first: row.get(3)?,
                 newest: row.get(4)?,
-                is_changed: false,
-                stored: HashMap::new(),
+                ..Open::default()
             })
         });
         let Some(mut open) = found.optional()? else {
@@ -421,12 +421,7 @@ impl<'a> Writer<'a> {
             )?;
             return Ok(Open {
                 id: insert.insert(params![source, session, agent])?,
-                project: None,
-                title: None,
-                first: None,
-                newest: None,
-                is_changed: false,
-                stored: HashMap::new(),
+                ..Open::default()
             });
         };
         if is_again {
@@ -549,26 +544,17 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Notes how far the log was read, if it was not read to its end.
-    fn close_source(&mut self) -> rusqlite::Result<()> {
-        if let Some(OpenSource {
-            id,
-            offset: Some(offset),
-            ..
-        }) = self.source.take()
+    /// Notes how far the log was read, if it was not read to its end. The stamp is removed, so the
+    /// log is read on at the next import even if it does not change.
+    fn save_offset(&self) -> rusqlite::Result<()> {
+        if let Some(source) = &self.source
+            && let Some(offset) = source.offset
         {
-            self.save_offset(id, offset)?;
+            let mut update = self.db.prepare_cached(
+                "UPDATE source SET offset = ?2, tail = 0, size = NULL WHERE id = ?1",
+            )?;
+            update.execute([source.id, offset.cast_signed()])?;
         }
-        Ok(())
-    }
-
-    /// Notes a position within a log. The stamp is removed, so the log is read on at the next
-    /// import even if it does not change.
-    fn save_offset(&self, source: i64, offset: u64) -> rusqlite::Result<()> {
-        let mut update = self
-            .db
-            .prepare_cached("UPDATE source SET offset = ?2, tail = 0, size = NULL WHERE id = ?1")?;
-        update.execute(params![source, offset.cast_signed()])?;
         Ok(())
     }
 
@@ -583,14 +569,7 @@ impl<'a> Writer<'a> {
         if let Some((_, open)) = &self.conversation {
             self.save_conversation(open)?;
         }
-        if let Some(OpenSource {
-            id,
-            offset: Some(offset),
-            ..
-        }) = &self.source
-        {
-            self.save_offset(*id, *offset)?;
-        }
+        self.save_offset()?;
         self.db.execute_batch("COMMIT")?;
         self.is_open = false;
         self.written = 0;

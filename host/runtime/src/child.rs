@@ -1,7 +1,11 @@
 //! What both kinds of engine processes need: their limits, their end, and words for how they ended.
 
 use std::process::{Child, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
+
+use contexture_base::lock;
 
 /// Limits the address space of a process that was just started, in bytes. Only Linux can limit
 /// another process. A process that has ended already is left alone.
@@ -19,18 +23,77 @@ pub(crate) fn limit_memory(child: &Child, most: Option<u64>) {
     let _ = (child, most);
 }
 
-/// Kills a process and waits for it, so that no zombie is left.
-pub(crate) fn end(child: &mut Child) {
-    // Fails if the process has ended already.
-    let _ = child.kill();
-    let _ = child.wait();
+/// The process of an engine, which the host ends.
+#[derive(Debug)]
+pub(crate) struct EngineChild {
+    group: Mutex<Group>,
+    /// The limit of address space in bytes, for messages.
+    memory: Option<u64>,
+    ended: AtomicBool,
+    /// Why the host killed the process. Empty if it did not.
+    killed: OnceLock<String>,
 }
 
-/// A process that leads a group of its own, which the processes that it has started belong to. One
+impl EngineChild {
+    pub(crate) fn of(child: Child, memory: Option<u64>) -> Self {
+        let group = Group {
+            leader: child,
+            is_reaped: false,
+            status: None,
+        };
+        Self {
+            group: Mutex::new(group),
+            memory,
+            ended: AtomicBool::new(false),
+            killed: OnceLock::new(),
+        }
+    }
+
+    /// Whether the process has ended, by itself or because the host killed it.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.is_lost() || lock(&self.group).has_ended()
+    }
+
+    /// Whether a call has found that the process has ended, or the host has killed it.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Kills the process. `why` becomes the error of all calls in progress and completes a sentence
+    /// about the engine. The first reason counts.
+    pub(crate) fn kill(&self, why: impl Into<String>) {
+        // Set before the process ends, so that a call that notices the end reports the reason and
+        // not a signal.
+        let _ = self.killed.set(why.into());
+        self.ended.store(true, Ordering::Release);
+        lock(&self.group).end();
+    }
+
+    /// Waits for the end of the process, and kills it if it does not come in time.
+    pub(crate) fn end_within(&self, patience: Duration) {
+        let mut group = lock(&self.group);
+        let _ = group.how_it_ended(None, patience);
+        group.end();
+    }
+
+    /// Returns why a call has lost its process: the reason if the host killed it, and otherwise how
+    /// the process ended. Waits up to `patience` for its end, and returns `None` if it still runs
+    /// then.
+    pub(crate) fn why_lost(&self, patience: Duration) -> Option<String> {
+        self.ended.store(true, Ordering::Release);
+        if let Some(why) = self.killed.get() {
+            return Some(why.clone());
+        }
+        let how = lock(&self.group).how_it_ended(self.memory, patience)?;
+        Some(format!("its process {how}"))
+    }
+}
+
+/// A process that may lead a group of its own, which the processes that it has started belong to. One
 /// of them may hold the pipe open that the host reads from, so the group is killed whenever its
 /// leader has ended.
 #[derive(Debug)]
-pub(crate) struct Group {
+struct Group {
     leader: Child,
     /// Whether the leader was waited for. Its number, which is the group's, may belong to another
     /// process from then on.
@@ -39,17 +102,9 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    pub(crate) fn of(leader: Child) -> Self {
-        Self {
-            leader,
-            is_reaped: false,
-            status: None,
-        }
-    }
-
     /// Whether the leader has ended. It is not waited for here, so its number stays that of its
     /// group.
-    pub(crate) fn has_ended(&mut self) -> bool {
+    fn has_ended(&mut self) -> bool {
         self.is_reaped || self.has_exited() != Some(false)
     }
 
@@ -68,7 +123,7 @@ impl Group {
     }
 
     /// Kills the group and waits for its leader, so that no zombie is left.
-    pub(crate) fn end(&mut self) {
+    fn end(&mut self) {
         if self.is_reaped {
             return;
         }
@@ -85,11 +140,7 @@ impl Group {
 
     /// Returns how the leader ended, as the rest of a sentence for a person, and kills the rest of
     /// its group. Waits up to `patience`, and returns `None` if the leader still runs then.
-    pub(crate) fn how_it_ended(
-        &mut self,
-        memory: Option<u64>,
-        patience: Duration,
-    ) -> Option<String> {
+    fn how_it_ended(&mut self, memory: Option<u64>, patience: Duration) -> Option<String> {
         let began = Instant::now();
         while !self.has_ended() {
             if began.elapsed() >= patience {
@@ -105,26 +156,8 @@ impl Group {
 /// How often the host looks whether a process has ended that is about to.
 const STEP: Duration = Duration::from_millis(2);
 
-/// Returns how a process ended, as the rest of a sentence for a person. Waits up to `patience`, and
-/// returns `None` if the process still runs then. `memory` is the limit of its address space, which
-/// an abort may be due to.
-pub(crate) fn how_it_ended(
-    child: &mut Child,
-    memory: Option<u64>,
-    patience: Duration,
-) -> Option<String> {
-    let began = Instant::now();
-    loop {
-        if let Ok(Some(status)) = child.try_wait() {
-            return Some(words(status, memory));
-        }
-        if began.elapsed() >= patience {
-            return None;
-        }
-        std::thread::sleep(STEP);
-    }
-}
-
+/// How a process ended, as the rest of a sentence for a person. `memory` is the limit of its address
+/// space, which an abort may be due to.
 fn words(status: ExitStatus, memory: Option<u64>) -> String {
     #[cfg(unix)]
     let signal = std::os::unix::process::ExitStatusExt::signal(&status);

@@ -20,7 +20,6 @@ use std::collections::HashSet;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, Once, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -36,7 +35,7 @@ use contexture_engine_api::{
 
 use crate::HOST;
 use crate::catalog::Manifest;
-use crate::child::{Group, limit_memory};
+use crate::child::{EngineChild, limit_memory};
 use crate::supervision::EngineProcess;
 use messages::{Incoming, answer_line, call_line};
 
@@ -72,7 +71,9 @@ extern "C" fn end_all() {
     }
     let until = Instant::now() + ENDS;
     for process in idle {
-        process.end_within(until.saturating_duration_since(Instant::now()));
+        process
+            .child
+            .end_within(until.saturating_duration_since(Instant::now()));
     }
 }
 
@@ -120,14 +121,9 @@ impl StdioLaunch {
 /// and kills it if it does not end.
 pub(crate) struct StdioProcess {
     description: OnceLock<EngineDescription>,
-    group: Mutex<Group>,
+    child: EngineChild,
     /// Held during a call.
     pipe: Mutex<Pipe>,
-    /// The limit of address space in bytes, for messages.
-    memory: Option<u64>,
-    ended: AtomicBool,
-    /// Why the host killed the process. Empty if it did not.
-    killed: OnceLock<String>,
 }
 
 /// The two directions of a process's standard streams.
@@ -195,23 +191,20 @@ impl StdioProcess {
                 .name("engine-output".to_owned())
                 .spawn(move || read_lines(output, &to))
         });
-        let mut group = Group::of(child);
+        let child = EngineChild::of(child, launch.memory);
         if let Some(Err(error)) = reader {
-            group.end();
+            child.end_within(Duration::ZERO);
             return Err(cannot(error));
         }
         let process = Arc::new(Self {
             description: OnceLock::new(),
-            group: Mutex::new(group),
+            child,
             pipe: Mutex::new(Pipe {
                 input,
                 lines,
                 last_call: 0,
                 missing: HashSet::new(),
             }),
-            memory: launch.memory,
-            ended: AtomicBool::new(false),
-            killed: OnceLock::new(),
         });
         process.register();
         let host = write(&*HOST).map_err(|error| error.to_string())?;
@@ -243,7 +236,7 @@ impl StdioProcess {
             }
             Err(why) => {
                 // It has nothing to finish, and the load has a deadline.
-                lock(&process.group).end();
+                process.child.end_within(Duration::ZERO);
                 Err(why)
             }
         }
@@ -353,7 +346,7 @@ impl StdioProcess {
         let mut has_ended = false;
         loop {
             // Processes that it has started may write on after it was killed.
-            if self.ended.load(Ordering::Acquire) {
+            if self.child.is_lost() {
                 return Err(self.gone());
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -380,34 +373,22 @@ impl StdioProcess {
     }
 
     fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire) || lock(&self.group).has_ended()
+        self.child.has_ended()
     }
 
-    /// Kills the process and returns the error for the call that is in progress. The first reason
-    /// counts.
+    /// Kills the process and returns the error for the call that is in progress.
     fn end_because(&self, why: String) -> EngineError {
-        // Set before the process ends, so that a call that notices the end reports the reason.
-        let _ = self.killed.set(why);
-        self.ended.store(true, Ordering::Release);
-        lock(&self.group).end();
+        self.child.kill(why);
         self.gone()
     }
 
-    /// Returns the error for a call that has lost its process: the reason if the host killed it, and
-    /// otherwise how the process ended.
+    /// Returns the error for a call that has lost its process.
     fn gone(&self) -> EngineError {
-        self.ended.store(true, Ordering::Release);
-        if let Some(why) = self.killed.get() {
-            return EngineError::Gone(why.clone());
-        }
-        let mut group = lock(&self.group);
-        let how = group.how_it_ended(self.memory, CLOSED);
+        let why = self.child.why_lost(CLOSED);
         // Nothing can be heard of it any more.
-        group.end();
-        EngineError::Gone(match how {
-            Some(how) => format!("its process {how}"),
-            None => "its process closed its standard output".to_owned(),
-        })
+        self.child.end_within(Duration::ZERO);
+        let closed = || "its process closed its standard output".to_owned();
+        EngineError::Gone(why.unwrap_or_else(closed))
     }
 
     /// Closes the standard input of the process. Returns false if a call is in progress.
@@ -415,19 +396,12 @@ impl StdioProcess {
         let pipe = self.pipe.try_lock();
         pipe.map(|mut pipe| pipe.input = None).is_ok()
     }
-
-    /// Waits for the end of the process, and kills it if it does not come in time.
-    fn end_within(&self, patience: Duration) {
-        let mut group = lock(&self.group);
-        let _ = group.how_it_ended(None, patience);
-        group.end();
-    }
 }
 
 impl Drop for StdioProcess {
     fn drop(&mut self) {
         lock(&self.pipe).input = None;
-        self.end_within(ENDS);
+        self.child.end_within(ENDS);
     }
 }
 

@@ -350,7 +350,7 @@ impl Compactor {
         let tokens_before = current.state().best_prompt_tokens();
         let before = Arc::clone(&current.window);
         current.replace_window(next);
-        current.history.compactions += 1;
+        current.history.facts.compactions += 1;
         put_in_force(current, &before, &proposal, engine.name());
         current.save();
         let is_compaction = purpose == Purpose::Compaction;
@@ -366,7 +366,7 @@ impl Compactor {
             _ => current.meter.rewritten(current.counted_tokens()),
         }
         let new = current.window.entries().iter().map(WindowEntry::id);
-        let committed = Committed::new(current.history.compactions)
+        let committed = Committed::new(current.history.facts.compactions)
             .inserted(new.filter(|id| id.0 >= before.next_id()).collect())
             .entries(proposal.entries);
         let state = current.state();
@@ -450,7 +450,7 @@ fn discard(
     current: &ConversationState,
     reason: &str,
 ) -> Result<(), CallError> {
-    let (number, told) = (current.history.compactions + 1, reason.to_owned());
+    let (number, told) = (current.history.facts.compactions + 1, reason.to_owned());
     engine.call("discarded", Deadline::Extended, move |engine| {
         engine.discarded(number, &told);
         Ok(())
@@ -517,11 +517,11 @@ fn put_in_force(
         current.history.write(HostText::summary(id, &text, covers));
     }
     if let Some(earlier) = current.history.in_force() {
-        left_out.extend(earlier.window.left_out().iter());
+        left_out.extend(earlier.window.left_out.iter());
     }
     left_out.retain(|id| !placed.contains(id));
     let in_force = InForce {
-        number: current.history.compactions,
+        number: current.history.facts.compactions,
         engine: engine.to_owned(),
         window: current.window.save(left_out.into_iter().collect()),
     };

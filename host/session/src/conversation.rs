@@ -144,7 +144,7 @@ impl ConversationState {
     /// not made stay in the list.
     pub(crate) fn save_with(&mut self, changes: &mut Vec<KeptChange<'_>>) {
         self.keep_artifacts();
-        self.history.usage = self.meter.usage_memory();
+        self.history.facts.usage = self.meter.usage_memory();
         let saved = self.history.save(self.window.next_id(), changes);
         let not_stored = &mut self.history.not_stored;
         match saved.map_err(|error| history::without_record(&error)) {

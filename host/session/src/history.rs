@@ -15,12 +15,11 @@ use std::sync::Arc;
 
 use contexture_contract::without_pins;
 use contexture_engine_api::{CurrentCompaction, MessageId};
-use contexture_formats::prompt_cache::Pauses;
 use contexture_formats::{Format, KnownCalls};
 use contexture_transcript::{
     Fingerprint, HostText, HostTexts, IdMap, Ids, InForce, KeptChange, Known, Logged, NewArtifact,
-    NewText, Origin, RecordError, Saved, SessionChange, StoredMessage, StoredSession, WireEntry,
-    WireLog, branch_of, chain_link,
+    NewText, Origin, RecordError, Saved, SessionChange, SessionFacts, StoredMessage, StoredSession,
+    WireEntry, WireLog, branch_of, chain_link,
 };
 
 use super::window_entry::WindowEntry;
@@ -50,21 +49,11 @@ pub(super) struct History {
     /// discarded.
     pub(super) cut_off: Ids,
     in_force: Option<InForce>,
-    /// What the pauses between this session's requests cost with each cache lifetime.
-    pub(super) pauses: Pauses,
-    /// The number of compactions so far, which is also the number of the last one.
-    pub(super) compactions: u64,
-    /// What was learned from the provider's usage reports, in its stored form. Empty if there is
-    /// nothing.
-    pub(super) usage: String,
-    /// The format of the last request.
-    format: Option<Format>,
+    /// What is known of the session as a whole. `recovered` is cleared once the client sends all
+    /// messages up to it in their own words.
+    pub(super) facts: SessionFacts,
     /// The calls seen so far. A tool result names only its call, and the call its tool.
     pub(super) calls: KnownCalls,
-    /// The last message that was recovered from an engine's store. For messages up to it there is
-    /// no record of what the host wrote. Cleared once the client sends all of them in their own
-    /// words.
-    recovered: Option<MessageId>,
     pub(super) texts: Texts,
     /// Whether the history was read from the record and the window does not hold its messages yet.
     /// The next request fills the window.
@@ -251,11 +240,7 @@ impl History {
                 is_unsaved: false,
             },
             in_force: saved.compaction,
-            pauses: saved.pauses,
-            compactions: saved.compactions,
-            usage: saved.usage,
-            recovered: saved.recovered,
-            format: saved.format,
+            facts: saved.facts,
             ..Self::default()
         }
     }
@@ -272,7 +257,7 @@ impl History {
 
     /// Whether there is no record of what the host wrote for a message.
     pub(super) fn is_recovered(&self, id: MessageId) -> bool {
-        self.recovered.is_some_and(|last| id <= last)
+        self.facts.recovered.is_some_and(|last| id <= last)
     }
 
     /// Whether a text with this fingerprint is a shorter form of the message `id`.
@@ -288,7 +273,7 @@ impl History {
     }
 
     pub(super) fn format(&self) -> Option<Format> {
-        self.format
+        self.facts.format
     }
 
     pub(super) fn in_force(&self) -> Option<&InForce> {
@@ -495,8 +480,11 @@ impl History {
         self.sent.raw.extend_from_slice(raw);
         self.sent.units.truncate(kept);
         self.sent.units.extend(units);
-        self.format = Some(format);
-        self.recovered = self.recovered.filter(|last| !self.was_sent_whole(*last));
+        self.facts.format = Some(format);
+        self.facts.recovered = self
+            .facts
+            .recovered
+            .filter(|last| !self.was_sent_whole(*last));
     }
 
     /// Whether the client has sent all messages up to `last` in their own words. False if it has
@@ -595,11 +583,7 @@ impl History {
         let (unsaved, shown) = (&self.unsaved, &self.shown);
         SessionChange {
             next_id,
-            pauses: self.pauses,
-            compactions: self.compactions,
-            recovered: self.recovered,
-            format: self.format,
-            usage: &self.usage,
+            facts: &self.facts,
             log: &self.log,
             log_from: unsaved.log_from,
             sent: &self.sent,
@@ -628,11 +612,8 @@ impl History {
 
     /// Whether the file has everything that was saved.
     pub(super) fn is_confirmed(&self) -> bool {
-        self.is_stored()
-            && self
-                .stored
-                .as_ref()
-                .is_some_and(StoredSession::is_confirmed)
+        let stored = self.stored.as_ref();
+        stored.is_some_and(|stored| stored.is_in_file() && stored.is_confirmed())
     }
 
     /// Writes what changed in one transaction, and before it what could not be written earlier.
@@ -679,8 +660,11 @@ impl History {
         *self = Self {
             stored: self.stored.take(),
             not_stored: self.not_stored.take(),
-            pauses: self.pauses,
-            compactions: self.compactions,
+            facts: SessionFacts {
+                pauses: self.facts.pauses,
+                compactions: self.facts.compactions,
+                ..SessionFacts::default()
+            },
             texts: Texts {
                 keeps: self.texts.keeps,
                 ..Texts::default()

@@ -42,7 +42,7 @@ impl Session {
             .collect();
         let is_left_out = |id: &MessageId| {
             let in_force = self.current.history.in_force();
-            in_force.is_some_and(|in_force| in_force.window.left_out().contains(*id))
+            in_force.is_some_and(|in_force| in_force.window.left_out.contains(*id))
         };
         // An engine may have compacted further since. Its window must not be replaced by the
         // agent's older one.
@@ -94,7 +94,7 @@ impl Session {
         }
         let window = Window::of(entries, None, self.current.window.next_id());
         let in_force = InForce {
-            number: self.current.history.compactions,
+            number: self.current.history.facts.compactions,
             engine: BY_AGENT.to_owned(),
             window: window.save(hidden),
         };

@@ -147,7 +147,7 @@ impl Session {
         }
         let previous_engine = history.set_engine(link.engine().name());
         let (timing, ttl) = (config.compression.timing, config.prompt_caching.cache_ttl);
-        let meter = Meter::new(agent, &history.usage, timing, ttl);
+        let meter = Meter::new(agent, &history.facts.usage, timing, ttl);
         let renderer = Renderer::new(options.own_summaries, &history, warnings.clone());
         let mut current =
             ConversationState::new(history, next_id, meter, transcript, warnings.clone());

@@ -300,7 +300,7 @@ impl Session {
         let engines = self.link.engines();
         if engines.config().prompt_caching.cache_ttl == CacheTtl::Auto {
             let prompt = self.current.rough_state().prompt_tokens;
-            let pauses = &mut self.current.history.pauses;
+            let pauses = &mut self.current.history.facts.pauses;
             (self.current.meter).choose_cache_ttl(prompt, pauses, engines);
         }
         self.link.reopen(&self.current);

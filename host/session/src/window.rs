@@ -44,14 +44,14 @@ impl Window {
     /// not show.
     pub(super) fn save(&self, left_out: IdSet) -> SavedWindow {
         let place = |entry: &WindowEntry| (entry.id, EntryContent::clone(&entry.content));
-        SavedWindow::new(
-            self.entries.iter().map(place).collect(),
-            self.system_note.clone(),
-            (self.entries.iter())
+        SavedWindow {
+            places: self.entries.iter().map(place).collect(),
+            system_note: self.system_note.clone(),
+            states: (self.entries.iter())
                 .filter_map(|entry| Some((entry.id, entry.state.as_deref()?.to_owned())))
                 .collect(),
             left_out,
-        )
+        }
     }
 
     /// Rebuilds the entries of a stored window. `messages` holds the text of its messages by id. If
@@ -63,7 +63,7 @@ impl Window {
     ) -> Vec<WindowEntry> {
         let states: IdMap<&str> = saved.state_texts().collect();
         let entries = saved
-            .places()
+            .places
             .iter()
             .filter_map(|(id, content)| match content {
                 EntryContent::Message => messages.get(id).cloned(),

@@ -38,7 +38,7 @@ pub use message_log::{Fingerprint, Known, Logged, branch_of, chain_link};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresOptions;
 pub use record::{
-    CopyOutcome, InForce, NewArtifact, NewText, Placed, Record, Saved, SessionChange,
+    CopyOutcome, InForce, NewArtifact, NewText, Placed, Record, Saved, SessionChange, SessionFacts,
     StoredMessage, StoredSession, WireMessage,
 };
 pub use saved_window::{BY_AGENT, EntryContent, SavedWindow};

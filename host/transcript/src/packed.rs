@@ -98,9 +98,9 @@ impl Dictionary {
 
     /// The dictionary that two stored copies hold, and whether they are as they should be: both are
     /// sound, or there are none.
-    pub(crate) fn of_copies(copies: [Option<Packed>; 2]) -> (Option<Self>, bool) {
+    pub(crate) fn of_copies(copies: [Option<&Packed>; 2]) -> (Option<Self>, bool) {
         let is_stored = copies.each_ref().map(Option::is_some);
-        let [first, second] = copies.map(|copy| copy.as_ref().and_then(Self::of));
+        let [first, second] = copies.map(|copy| copy.and_then(Self::of));
         let is_read = [first.is_some(), second.is_some()];
         let is_whole = is_stored == is_read && is_stored[0] == is_stored[1];
         (first.or(second), is_whole)

@@ -41,8 +41,8 @@ pub use connection::PostgresOptions;
 use connection::{Database, Failure};
 use lease::Leases;
 use read::{
-    IS_OUTDATED, MESSAGE, compaction, dump_of, exists, kept_with, message, messages_where, packed,
-    pairs, read_only, snapshot, text,
+    IS_OUTDATED, MESSAGE, compaction, dump_of, execute, exists, kept_with, message, messages_where,
+    packed, pairs, query, query_one, query_opt, read_only, snapshot, text,
 };
 use schema::SCHEMA_VERSION;
 use write::{Begun, begin_commit, delete, has_lease, restore_session, write_commit};
@@ -55,14 +55,14 @@ const PAGE: usize = 2_000;
 #[derive(Debug)]
 pub(crate) struct PostgresStore {
     database: Arc<Database>,
-    tenant: Arc<str>,
+    tenant: String,
     leases: Arc<Leases>,
 }
 
 /// A session of a tenant, as every statement names it in its first two parameters.
 #[derive(Debug)]
 struct Key {
-    tenant: Arc<str>,
+    tenant: String,
     session: String,
 }
 
@@ -85,7 +85,7 @@ impl PostgresStore {
         }
         Ok(Self {
             leases: Leases::new(&database, &options.tenant),
-            tenant: options.tenant.as_str().into(),
+            tenant: options.tenant.clone(),
             database,
         })
     }
@@ -95,6 +95,13 @@ impl PostgresStore {
         self.database.name()
     }
 
+    fn key(&self, session: &str) -> Key {
+        Key {
+            tenant: self.tenant.clone(),
+            session: session.to_owned(),
+        }
+    }
+
     /// Does work that concerns one session, and waits for the result. The work may be done several
     /// times.
     fn of<T: Send + 'static>(
@@ -102,12 +109,18 @@ impl PostgresStore {
         session: &str,
         work: impl Fn(Object, Arc<Key>) -> Done<T> + Send + Sync + 'static,
     ) -> Result<T, RecordError> {
-        let key = Arc::new(Key {
-            tenant: Arc::clone(&self.tenant),
-            session: session.to_owned(),
-        });
+        self.with(self.key(session), work)
+    }
+
+    /// Does work on these values, and waits for the result. The work may be done several times.
+    fn with<A: Send + Sync + 'static, T: Send + 'static>(
+        &self,
+        values: A,
+        work: impl Fn(Object, Arc<A>) -> Done<T> + Send + Sync + 'static,
+    ) -> Result<T, RecordError> {
+        let values = Arc::new(values);
         self.database
-            .run(move |client| work(client, Arc::clone(&key)))
+            .run(move |client| work(client, Arc::clone(&values)))
     }
 
     /// Stores texts of an embedder in one transaction. If one of them replaces a text that is no
@@ -118,32 +131,27 @@ impl PostgresStore {
         texts: Vec<(String, String)>,
         replaced: Option<Replaced>,
     ) -> Result<bool, RecordError> {
-        let write = Arc::new((texts, replaced));
-        self.of(session, move |mut client, key| {
-            let write = Arc::clone(&write);
+        let write = (self.key(session), texts, replaced);
+        self.with(write, |mut client, write| {
             Box::pin(async move {
-                let (texts, replaced) = &*write;
+                let (key, texts, replaced) = &*write;
                 let transaction = client.transaction().await?;
-                let insert = transaction
-                    .prepare_cached(
-                        "INSERT INTO contexture.kept AS old (tenant, session, name, value)
-                         VALUES ($1, $2, $3, $4)
-                         ON CONFLICT (tenant, session, name) DO UPDATE SET value = excluded.value
-                         WHERE NOT $5 OR old.value = $6",
-                    )
-                    .await?;
+                let sql = "INSERT INTO contexture.kept AS old (tenant, session, name, value)
+                           VALUES ($1, $2, $3, $4)
+                           ON CONFLICT (tenant, session, name) DO UPDATE SET value = excluded.value
+                           WHERE NOT $5 OR old.value = $6";
                 for (name, text) in texts {
                     let same = replaced.as_ref().filter(|replaced| replaced.name == *name);
                     let before = same.and_then(|replaced| replaced.text.as_ref());
                     let parameters: [&(dyn ToSql + Sync); 6] = [
-                        &&*key.tenant,
+                        &key.tenant,
                         &key.session,
                         name,
                         text,
                         &same.is_some(),
                         &before,
                     ];
-                    if transaction.execute(&insert, &parameters).await? == 0 {
+                    if execute(&transaction, sql, &parameters).await? == 0 {
                         return Ok(false);
                     }
                 }
@@ -215,15 +223,10 @@ impl Store for PostgresStore {
         let (commits, snapshot) = self.of(session, move |mut client, key| {
             Box::pin(async move {
                 // The row is made first, since the transaction that shows one state may not write.
-                let insert = client
-                    .prepare_cached(
-                        "INSERT INTO contexture.sessions (tenant, session, created_ms, next_id, engine)
-                         VALUES ($1, $2, $3, 1, '') ON CONFLICT DO NOTHING",
-                    )
-                    .await?;
-                client
-                    .execute(&insert, &[&&*key.tenant, &key.session, &now_ms])
-                    .await?;
+                let sql =
+                    "INSERT INTO contexture.sessions (tenant, session, created_ms, next_id, engine)
+                           VALUES ($1, $2, $3, 1, '') ON CONFLICT DO NOTHING";
+                execute(&client, sql, &[&key.tenant, &key.session, &now_ms]).await?;
                 let transaction = read_only(&mut client).await?;
                 snapshot(&transaction, &key).await
             })
@@ -254,12 +257,12 @@ impl Store for PostgresStore {
             fence.load(Ordering::Acquire),
             key.commits.load(Ordering::Acquire),
         );
-        let commit = Arc::clone(commit);
-        self.of(&key.session, move |mut client, key| {
-            let commit = Arc::clone(&commit);
+        let write = (self.key(&key.session), Arc::clone(commit));
+        self.with(write, move |mut client, write| {
             Box::pin(async move {
+                let (key, commit) = &*write;
                 let transaction = client.transaction().await?;
-                match begin_commit(&transaction, &key, &commit, fence, commits).await? {
+                match begin_commit(&transaction, key, commit, fence, commits).await? {
                     Begun::Now => {}
                     // The answer to an earlier attempt was lost.
                     Begun::Before => return Ok(()),
@@ -269,7 +272,7 @@ impl Store for PostgresStore {
                         }));
                     }
                 }
-                write_commit(&transaction, &key, &commit).await?;
+                write_commit(&transaction, key, commit).await?;
                 Ok(transaction.commit().await?)
             })
         })?;
@@ -292,44 +295,37 @@ impl Store for PostgresStore {
         self.of(session, move |client, key| {
             Box::pin(async move {
                 let sql = "UPDATE contexture.sessions SET archived_ms = $3 WHERE tenant = $1 AND session = $2";
-                let update = client.prepare_cached(sql).await?;
-                let changed = client
-                    .execute(&update, &[&&*key.tenant, &key.session, &at_ms])
-                    .await?;
+                let changed = execute(&client, sql, &[&key.tenant, &key.session, &at_ms]).await?;
                 Ok(changed > 0)
             })
         })
     }
 
     fn summaries(&self, session: Option<&str>) -> Result<Vec<SessionSummary>, RecordError> {
-        let (tenant, session) = (Arc::clone(&self.tenant), session.map(str::to_owned));
-        self.database.run(move |client| {
-            let (tenant, session) = (Arc::clone(&tenant), session.clone());
+        let ask = (self.tenant.clone(), session.map(str::to_owned));
+        self.with(ask, |client, ask| {
             Box::pin(async move {
+                let (tenant, session) = &*ask;
                 // Rows have no number that rises in the order of creation, as they have in a file.
                 // The time takes its place, and the name if two have the same.
-                let select = client
-                    .prepare_cached(
-                        "SELECT s.session, s.engine, s.created_ms, coalesce(s.used_ms, s.created_ms), s.archived_ms,
-                            (SELECT count(*) FROM contexture.messages m
-                             WHERE m.tenant = s.tenant AND m.session = s.session),
-                            (SELECT count(*) FROM contexture.messages m
-                             WHERE m.tenant = s.tenant AND m.session = s.session AND NOT m.cut
-                                AND NOT EXISTS (SELECT 1 FROM contexture.messages later
-                                    WHERE later.tenant = m.tenant AND later.session = m.session
-                                        AND later.replaces = m.id AND NOT later.cut)),
-                            coalesce((SELECT sum(length(t.data)) FROM contexture.texts t
-                                WHERE t.tenant = s.tenant AND t.session = s.session), 0)::bigint
-                            + coalesce((SELECT sum(length(a.data)) FROM contexture.artifacts a
-                                WHERE a.tenant = s.tenant AND a.session = s.session), 0)::bigint,
-                            (SELECT max(m.said_ms) FROM contexture.messages m
-                             WHERE m.tenant = s.tenant AND m.session = s.session)
-                         FROM contexture.sessions s
-                         WHERE s.tenant = $1 AND ($2::text IS NULL OR s.session = $2)
-                         ORDER BY s.created_ms, s.session",
-                    )
-                    .await?;
-                let rows = client.query(&select, &[&&*tenant, &session]).await?;
+                let sql = "SELECT s.session, s.engine, s.created_ms, coalesce(s.used_ms, s.created_ms), s.archived_ms,
+                           (SELECT count(*) FROM contexture.messages m
+                            WHERE m.tenant = s.tenant AND m.session = s.session),
+                           (SELECT count(*) FROM contexture.messages m
+                            WHERE m.tenant = s.tenant AND m.session = s.session AND NOT m.cut
+                               AND NOT EXISTS (SELECT 1 FROM contexture.messages later
+                                   WHERE later.tenant = m.tenant AND later.session = m.session
+                                       AND later.replaces = m.id AND NOT later.cut)),
+                           coalesce((SELECT sum(length(t.data)) FROM contexture.texts t
+                               WHERE t.tenant = s.tenant AND t.session = s.session), 0)::bigint
+                           + coalesce((SELECT sum(length(a.data)) FROM contexture.artifacts a
+                               WHERE a.tenant = s.tenant AND a.session = s.session), 0)::bigint,
+                           (SELECT max(m.said_ms) FROM contexture.messages m
+                            WHERE m.tenant = s.tenant AND m.session = s.session)
+                           FROM contexture.sessions s
+                           WHERE s.tenant = $1 AND ($2::text IS NULL OR s.session = $2)
+                           ORDER BY s.created_ms, s.session";
+                let rows = query(&client, sql, &[&tenant, &session]).await?;
                 let summary = |row: &Row| {
                     let count = |at: usize| row.try_get::<_, i64>(at).map(i64::cast_unsigned);
                     Ok::<_, Failure>(SessionSummary {
@@ -355,25 +351,18 @@ impl Store for PostgresStore {
             Which::Session(session) => (Some(session.to_owned()), None),
             Which::Engine(engine) => (None, Some(engine.to_owned())),
         };
-        let tenant = Arc::clone(&self.tenant);
-        self.database.run(move |client| {
-            let (tenant, session, engine) = (Arc::clone(&tenant), session.clone(), engine.clone());
+        self.with((self.tenant.clone(), session, engine), |client, ask| {
             Box::pin(async move {
-                let select = client
-                    .prepare_cached(
-                        "SELECT s.session, s.engine, s.shown_last,
-                            (SELECT count(*) FROM contexture.messages m
-                             WHERE m.tenant = s.tenant AND m.session = s.session
-                                AND m.id <= s.shown_last AND NOT m.cut)
-                         FROM contexture.sessions s
-                         WHERE s.tenant = $1 AND s.engine <> '' AND ($2::text IS NULL OR s.session = $2)
-                            AND ($3::text IS NULL OR s.engine = $3)
-                         ORDER BY s.created_ms, s.session",
-                    )
-                    .await?;
-                let rows = client
-                    .query(&select, &[&&*tenant, &session, &engine])
-                    .await?;
+                let (tenant, session, engine) = &*ask;
+                let sql = "SELECT s.session, s.engine, s.shown_last,
+                           (SELECT count(*) FROM contexture.messages m
+                            WHERE m.tenant = s.tenant AND m.session = s.session
+                               AND m.id <= s.shown_last AND NOT m.cut)
+                           FROM contexture.sessions s
+                           WHERE s.tenant = $1 AND s.engine <> '' AND ($2::text IS NULL OR s.session = $2)
+                           AND ($3::text IS NULL OR s.engine = $3)
+                           ORDER BY s.created_ms, s.session";
+                let rows = query(&client, sql, &[&tenant, &session, &engine]).await?;
                 let delivered = |row: &Row| {
                     Ok::<_, Failure>(Delivered {
                         session: row.try_get(0)?,
@@ -388,19 +377,13 @@ impl Store for PostgresStore {
     }
 
     fn pauses(&self) -> Result<Pauses, RecordError> {
-        let tenant = Arc::clone(&self.tenant);
-        self.database.run(move |client| {
-            let tenant = Arc::clone(&tenant);
+        self.with(self.tenant.clone(), |client, tenant| {
             Box::pin(async move {
                 // The sum of integers has a type that the client cannot read. A float does not
                 // overflow.
-                let select = client
-                    .prepare_cached(
-                        "SELECT coalesce(sum(pauses_more), 0)::float8, coalesce(sum(pauses_saved), 0)::float8
-                         FROM contexture.sessions WHERE tenant = $1",
-                    )
-                    .await?;
-                let row = client.query_one(&select, &[&&*tenant]).await?;
+                let sql = "SELECT coalesce(sum(pauses_more), 0)::float8, coalesce(sum(pauses_saved), 0)::float8
+                           FROM contexture.sessions WHERE tenant = $1";
+                let row = query_one(&client, sql, &[&tenant.as_str()]).await?;
                 let (more, saved): (f64, f64) = (row.try_get(0)?, row.try_get(1)?);
                 Ok(Pauses::stored(more as i64, saved as i64))
             })
@@ -441,15 +424,11 @@ impl Store for PostgresStore {
                 ids(wanted),
             ),
         };
-        let ask = Arc::new((sql, ids));
-        self.of(session, move |client, key| {
-            let ask = Arc::clone(&ask);
+        self.with((self.key(session), sql, ids), |client, ask| {
             Box::pin(async move {
-                let select = client.prepare_cached(&ask.0).await?;
-                let rows = client
-                    .query(&select, &[&&*key.tenant, &key.session, &ask.1])
-                    .await?;
-                if rows.is_empty() && !exists(&client, &key).await? {
+                let (key, sql, ids) = &*ask;
+                let rows = query(&client, sql, &[&key.tenant, &key.session, ids]).await?;
+                if rows.is_empty() && !exists(&client, key).await? {
                     return Ok(None);
                 }
                 let rows: Result<Vec<_>, _> = rows.iter().map(message).collect();
@@ -465,22 +444,15 @@ impl Store for PostgresStore {
         };
         self.of(session, move |client, key| {
             Box::pin(async move {
-                let select = client
-                    .prepare_cached(&format!(
-                        "SELECT {MESSAGE}, {IS_OUTDATED}, t.bytes FROM contexture.messages m
-                         JOIN contexture.texts t ON t.tenant = m.tenant AND t.session = m.session AND t.number = m.wire
-                         WHERE m.tenant = $1 AND m.session = $2 AND m.id > $3 AND ($4 OR NOT {IS_OUTDATED})
-                         ORDER BY m.id LIMIT $5"
-                    ))
-                    .await?;
+                let sql = format!(
+                    "SELECT {MESSAGE}, {IS_OUTDATED}, t.bytes FROM contexture.messages m
+                     JOIN contexture.texts t ON t.tenant = m.tenant AND t.session = m.session AND t.number = m.wire
+                     WHERE m.tenant = $1 AND m.session = $2 AND m.id > $3 AND ($4 OR NOT {IS_OUTDATED})
+                     ORDER BY m.id LIMIT $5"
+                );
                 // One row more than the page may have, to see whether another page follows.
                 let (after, limit) = (range.after.0.cast_signed(), range.limit as i64 + 1);
-                let rows = client
-                    .query(
-                        &select,
-                        &[&&*key.tenant, &key.session, &after, &range.outdated, &limit],
-                    )
-                    .await?;
+                let rows = query(&client, &sql, &[&key.tenant, &key.session, &after, &range.outdated, &limit]).await?;
                 if rows.is_empty() && !exists(&client, &key).await? {
                     return Ok(None);
                 }
@@ -491,21 +463,14 @@ impl Store for PostgresStore {
     }
 
     fn texts(&self, session: &str, numbers: &[i64]) -> Result<Vec<TextRow>, RecordError> {
-        let numbers: Arc<[i64]> = numbers.into();
-        self.of(session, move |client, key| {
-            let numbers = Arc::clone(&numbers);
+        self.with((self.key(session), numbers.to_vec()), |client, ask| {
             Box::pin(async move {
-                let select = client
-                    .prepare_cached(
-                        "SELECT t.number, t.format, t.tools, t.reading, t.bytes, t.checksum, t.data
-                         FROM contexture.texts t
-                         JOIN unnest($3::bigint[]) WITH ORDINALITY AS wanted (number, place) ON t.number = wanted.number
-                         WHERE t.tenant = $1 AND t.session = $2 ORDER BY wanted.place",
-                    )
-                    .await?;
-                let rows = client
-                    .query(&select, &[&&*key.tenant, &key.session, &&*numbers])
-                    .await?;
+                let (key, numbers) = &*ask;
+                let sql = "SELECT t.number, t.format, t.tools, t.reading, t.bytes, t.checksum, t.data
+                           FROM contexture.texts t
+                           JOIN unnest($3::bigint[]) WITH ORDINALITY AS wanted (number, place) ON t.number = wanted.number
+                           WHERE t.tenant = $1 AND t.session = $2 ORDER BY wanted.place";
+                let rows = query(&client, sql, &[&key.tenant, &key.session, numbers]).await?;
                 rows.iter().map(text).collect()
             })
         })
@@ -518,18 +483,11 @@ impl Store for PostgresStore {
     }
 
     fn set_entries(&self, session: &str, entries: String) -> Result<(), RecordError> {
-        let entries: Arc<str> = entries.into();
-        self.of(session, move |client, key| {
-            let entries = Arc::clone(&entries);
+        self.with((self.key(session), entries), |client, write| {
             Box::pin(async move {
-                let update = client
-                    .prepare_cached(
-                        "UPDATE contexture.compactions SET entries = $3 WHERE tenant = $1 AND session = $2",
-                    )
-                    .await?;
-                client
-                    .execute(&update, &[&&*key.tenant, &key.session, &&*entries])
-                    .await?;
+                let (key, entries) = &*write;
+                let sql = "UPDATE contexture.compactions SET entries = $3 WHERE tenant = $1 AND session = $2";
+                execute(&client, sql, &[&key.tenant, &key.session, entries]).await?;
                 Ok(())
             })
         })
@@ -541,19 +499,14 @@ impl Store for PostgresStore {
         engine: &str,
         name: &str,
     ) -> Result<Option<Packed>, RecordError> {
-        let named = Arc::new((engine.to_owned(), name.to_owned()));
-        self.of(session, move |client, key| {
-            let named = Arc::clone(&named);
+        let ask = (self.key(session), engine.to_owned(), name.to_owned());
+        self.with(ask, |client, ask| {
             Box::pin(async move {
-                let select = client
-                    .prepare_cached(
-                        "SELECT bytes, checksum, data FROM contexture.artifacts
-                         WHERE tenant = $1 AND session = $2 AND engine = $3 AND name = $4",
-                    )
-                    .await?;
-                let row = client
-                    .query_opt(&select, &[&&*key.tenant, &key.session, &named.0, &named.1])
-                    .await?;
+                let (key, engine, name) = &*ask;
+                let sql = "SELECT bytes, checksum, data FROM contexture.artifacts
+                           WHERE tenant = $1 AND session = $2 AND engine = $3 AND name = $4";
+                let row =
+                    query_opt(&client, sql, &[&key.tenant, &key.session, engine, name]).await?;
                 row.map(|row| packed(&row, 0)).transpose()
             })
         })
@@ -565,24 +518,15 @@ impl Store for PostgresStore {
         engine: &str,
         prefix: &str,
     ) -> Result<Vec<String>, RecordError> {
-        let named = Arc::new((engine.to_owned(), prefix.to_owned()));
-        self.of(session, move |client, key| {
-            let named = Arc::clone(&named);
+        let ask = (self.key(session), engine.to_owned(), prefix.to_owned());
+        self.with(ask, |client, ask| {
             Box::pin(async move {
+                let (key, engine, prefix) = &*ask;
                 // A prefix may contain the wildcards of `LIKE`, so that is not used.
-                let select = client
-                    .prepare_cached(
-                        "SELECT name FROM contexture.artifacts
-                         WHERE tenant = $1 AND session = $2 AND engine = $3 AND starts_with(name, $4)
-                         ORDER BY name",
-                    )
-                    .await?;
-                let rows = client
-                    .query(
-                        &select,
-                        &[&&*key.tenant, &key.session, &named.0, &named.1],
-                    )
-                    .await?;
+                let sql = "SELECT name FROM contexture.artifacts
+                           WHERE tenant = $1 AND session = $2 AND engine = $3 AND starts_with(name, $4)
+                           ORDER BY name";
+                let rows = query(&client, sql, &[&key.tenant, &key.session, engine, prefix]).await?;
                 let names = rows.iter().map(|row| row.try_get(0));
                 Ok(names.collect::<Result<_, _>>()?)
             })
@@ -626,40 +570,26 @@ impl Store for PostgresStore {
         name: &str,
         session: Option<&str>,
     ) -> Result<Vec<(String, String)>, RecordError> {
-        let ask = Arc::new((
-            Arc::clone(&self.tenant),
-            name.to_owned(),
-            session.map(str::to_owned),
-        ));
-        self.database.run(move |client| {
-            let ask = Arc::clone(&ask);
+        let session = session.map(str::to_owned);
+        let ask = (self.tenant.clone(), name.to_owned(), session);
+        self.with(ask, |client, ask| {
             Box::pin(async move {
                 let (tenant, name, session) = &*ask;
-                let select = client
-                    .prepare_cached(
-                        "SELECT session, value FROM contexture.kept
-                         WHERE tenant = $1 AND name = $2 AND ($3::text IS NULL OR session = $3)
-                         ORDER BY session",
-                    )
-                    .await?;
-                let rows = client.query(&select, &[&&**tenant, name, session]).await?;
+                let sql = "SELECT session, value FROM contexture.kept
+                           WHERE tenant = $1 AND name = $2 AND ($3::text IS NULL OR session = $3)
+                           ORDER BY session";
+                let rows = query(&client, sql, &[&tenant, name, session]).await?;
                 pairs(&rows)
             })
         })
     }
 
     fn names(&self) -> Result<Vec<String>, RecordError> {
-        let tenant = Arc::clone(&self.tenant);
-        self.database.run(move |client| {
-            let tenant = Arc::clone(&tenant);
+        self.with(self.tenant.clone(), |client, tenant| {
             Box::pin(async move {
-                let select = client
-                    .prepare_cached(
-                        "SELECT session FROM contexture.sessions WHERE tenant = $1
-                         UNION SELECT session FROM contexture.kept WHERE tenant = $1 ORDER BY 1",
-                    )
-                    .await?;
-                let rows = client.query(&select, &[&&*tenant]).await?;
+                let sql = "SELECT session FROM contexture.sessions WHERE tenant = $1
+                           UNION SELECT session FROM contexture.kept WHERE tenant = $1 ORDER BY 1";
+                let rows = query(&client, sql, &[&tenant.as_str()]).await?;
                 let names = rows.iter().map(|row| row.try_get(0));
                 Ok(names.collect::<Result<_, _>>()?)
             })
@@ -684,29 +614,22 @@ impl Store for PostgresStore {
         let fence = self.leases.fence(session);
         // No lease has the number zero, so a session that is not held is refused below.
         let fence = fence.map_or(0, |fence| fence.load(Ordering::Acquire));
-        let dump = Arc::new(dump);
-        self.of(session, move |mut client, key| {
-            let dump = Arc::clone(&dump);
+        self.with((self.key(session), dump), move |mut client, write| {
             Box::pin(async move {
+                let (key, dump) = &*write;
                 let transaction = client.transaction().await?;
-                if !has_lease(&transaction, &key, fence).await? {
+                if !has_lease(&transaction, key, fence).await? {
                     return Err(Failure::Refused(RecordError::TakenOver {
                         session: key.session.clone(),
                     }));
                 }
-                delete(&transaction, &key).await?;
-                let insert = transaction
-                    .prepare_cached(
-                        "INSERT INTO contexture.kept (tenant, session, name, value) VALUES ($1, $2, $3, $4)",
-                    )
-                    .await?;
+                delete(&transaction, key).await?;
+                let sql = "INSERT INTO contexture.kept (tenant, session, name, value) VALUES ($1, $2, $3, $4)";
                 for (name, text) in &dump.kept {
-                    transaction
-                        .execute(&insert, &[&&*key.tenant, &key.session, name, text])
-                        .await?;
+                    execute(&transaction, sql, &[&key.tenant, &key.session, name, text]).await?;
                 }
                 if let Some(dump) = &dump.session {
-                    restore_session(&transaction, &key, dump).await?;
+                    restore_session(&transaction, key, dump).await?;
                 }
                 Ok(transaction.commit().await?)
             })
@@ -726,11 +649,10 @@ impl Store for PostgresStore {
         let mut found = Vec::new();
         // One session after the other, so that only the largest one must fit into memory.
         for name in self.names()? {
-            let problem = self
-                .dump(&name)?
-                .and_then(|dump| rows::dump_problem(&dump, &name));
-            let problem = problem.map(|what| format!("{}: session `{name}`: {what}", self.name()));
-            found.extend(problem);
+            // Texts of embedders without a session have no form that could be checked.
+            let session = self.dump(&name)?.and_then(|dump| dump.session);
+            let problem = session.and_then(|session| rows::problem(&session, &name));
+            found.extend(problem.map(|what| format!("{}: session `{name}`: {what}", self.name())));
         }
         Ok(found)
     }

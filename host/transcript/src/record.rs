@@ -37,7 +37,7 @@ use crate::saved_window::SavedWindow;
 use crate::sqlite::{self, SqliteStore};
 use crate::store::{Delivered, Store, Which};
 pub use copy::CopyOutcome;
-pub use load::Saved;
+pub use load::{Saved, SessionFacts};
 pub use placed::Placed;
 pub use save::{SessionChange, StoredSession};
 pub use sessions::WireMessage;
@@ -109,13 +109,8 @@ impl Record {
     /// SQLite cannot allocate it.
     pub fn standing_in(home: &Path, damage: &str) -> Result<Arc<Self>, RecordError> {
         let store = SqliteStore::empty(&sqlite::file_in(home))?;
-        Ok(Arc::new(Self {
-            path: store.path().to_owned(),
-            store: Box::new(store),
-            stands_in: Some(damage.to_owned()),
-            dictionaries: Mutex::default(),
-            redacts: AtomicBool::default(),
-        }))
+        let path = store.path().to_owned();
+        Ok(Self::of(path, store, Some(damage.to_owned())))
     }
 
     /// Opens the sessions of a tenant in a database of PostgreSQL.
@@ -126,13 +121,7 @@ impl Record {
     #[cfg(feature = "postgres")]
     pub fn open_postgres(options: &PostgresOptions) -> Result<Arc<Self>, RecordError> {
         let store = PostgresStore::open(options)?;
-        Ok(Arc::new(Self {
-            path: PathBuf::from(store.name()),
-            store: Box::new(store),
-            stands_in: None,
-            dictionaries: Mutex::default(),
-            redacts: AtomicBool::default(),
-        }))
+        Ok(Self::of(PathBuf::from(store.name()), store, None))
     }
 
     /// The versions of the tables of a database of PostgreSQL: those that it has, zero if none, and
@@ -157,10 +146,14 @@ impl Record {
     }
 
     fn of_file(store: SqliteStore) -> Arc<Self> {
+        Self::of(store.path().to_owned(), store, None)
+    }
+
+    fn of(path: PathBuf, store: impl Store + 'static, stands_in: Option<String>) -> Arc<Self> {
         Arc::new(Self {
-            path: store.path().to_owned(),
             store: Box::new(store),
-            stands_in: None,
+            path,
+            stands_in,
             dictionaries: Mutex::default(),
             redacts: AtomicBool::default(),
         })

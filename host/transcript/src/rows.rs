@@ -8,16 +8,17 @@
 //! checks all rows of a session together, as `sessions verify` does. Compressed texts are read by
 //! `packed`.
 
+use std::collections::HashSet;
+
 use contexture_engine_api::MessageId;
 
 use crate::host_text::HostText;
 use crate::message_log::{Fingerprint, Logged, chain_link};
-#[cfg(feature = "postgres")]
 use crate::packed::Dictionary;
 use crate::saved_window::SavedWindow;
-#[cfg(feature = "postgres")]
-use crate::store::{ArtifactChange, DICTIONARY, DICTIONARY_COPY, Dump};
-use crate::store::{MessageRow, Snapshot, WireRow, WrittenRow};
+use crate::store::{
+    DICTIONARY, DICTIONARY_COPY, MessageRow, Packed, SessionDump, WireRow, WrittenRow,
+};
 use crate::wire_entries::{UNIT_BYTES, decode};
 use crate::wire_log::WireLog;
 
@@ -102,101 +103,100 @@ pub(crate) fn window(entries: &str, id: &str) -> Result<SavedWindow, String> {
         .map_err(|error| format!("the compaction of session `{id}`: {error}"))
 }
 
-/// What of a session makes no sense, apart from texts and artifacts. `id` is the session's id, for
-/// the message. Returns the first problem that is found, because one is enough to call the session
-/// damaged.
-pub(crate) fn problem(snapshot: &Snapshot, id: &str) -> Option<String> {
-    let row = &snapshot.session;
-    let log: Vec<Logged> = snapshot.log.iter().map(logged).collect();
-    if snapshot
-        .log
-        .last()
+/// What of a session makes no sense or cannot be read. `id` is the session's id, for the message.
+/// Returns the first problem that is found, because one is enough to call the session damaged.
+pub(crate) fn problem(session: &SessionDump, id: &str) -> Option<String> {
+    let row = &session.row;
+    let in_log = || session.messages.iter().filter(|row| !row.cut);
+    if in_log()
+        .next_back()
         .is_some_and(|last| last.id >= row.next_id)
     {
         // The next message would get an id that is in use, and engines would take the two for one.
         return Some("a message has an id that is not given yet".to_owned());
     }
+    let log: Vec<Logged> = in_log().map(logged).collect();
     if let Some(id) = broken_link(&log, message_id(row.recovered.unwrap_or_default())) {
         return Some(format!(
             "what is recorded of {id} does not follow from the message before it"
         ));
     }
     // Each form is a log of its own, with places that begin at zero. The rows are sorted by form.
-    let forms = snapshot.wire.chunk_by(|one, next| one.form == next.form);
+    let forms = session.wire.chunk_by(|one, next| one.form == next.form);
     let wires = forms.map(|rows| wire_log(rows.iter()).map(|_| ()));
-    let texts = snapshot.written.iter();
+    let texts = session.written.iter();
     let texts = texts.map(|row| host_text(row, id).map(|_| ()));
-    let compaction = snapshot.compaction.iter();
+    let compaction = session.compaction.iter();
     let compaction = compaction.map(|row| window(&row.entries, id).map(|_| ()));
-    wires.chain(texts).chain(compaction).find_map(Result::err)
+    let mut rows = wires.chain(texts).chain(compaction);
+    rows.find_map(Result::err).or_else(|| {
+        let damaged = Damage::of(session).lines();
+        (!damaged.is_empty()).then(|| format!("{} cannot be read", damaged.join(" and ")))
+    })
 }
 
-/// What of a session makes no sense or cannot be read, including texts and artifacts. `id` is the
-/// session's id, for the message. None if there is no session, because texts of embedders have no
-/// form that could be checked.
-#[cfg(feature = "postgres")]
-pub(crate) fn dump_problem(dump: &Dump, id: &str) -> Option<String> {
-    let session = dump.session.as_ref()?;
-    let in_log = session.messages.iter().filter(|row| !row.cut);
-    let snapshot = Snapshot {
-        session: session.row.clone(),
-        log: in_log.cloned().collect(),
-        wire: session.wire.clone(),
-        written: session.written.clone(),
-        compaction: session.compaction.clone(),
-    };
-    if let Some(what) = problem(&snapshot, id) {
-        return Some(what);
+/// The compressed texts of a session that cannot be read.
+pub(crate) struct Damage {
+    /// The messages whose text is missing or damaged.
+    pub(crate) texts: Vec<MessageId>,
+    /// The damaged artifacts of engines, as pairs of engine and name.
+    pub(crate) artifacts: Vec<(String, String)>,
+    /// The dictionary of the session, if there is one and a copy of it can be read.
+    pub(crate) dictionary: Option<Dictionary>,
+    /// Whether both copies of the dictionary are sound, or there are none.
+    pub(crate) has_whole_dictionary: bool,
+}
+
+impl Damage {
+    /// Decompresses each text of the session once, so this takes time.
+    pub(crate) fn of(session: &SessionDump) -> Self {
+        let (engine, name) = DICTIONARY_COPY;
+        let copies = [
+            (session.texts.iter())
+                .find(|row| row.number == DICTIONARY)
+                .map(|row| &row.text),
+            (session.artifacts.iter())
+                .find(|row| row.engine == engine && row.name == name)
+                .and_then(|row| row.text.as_ref()),
+        ];
+        let (dictionary, has_whole_dictionary) = Dictionary::of_copies(copies);
+        let is_whole = |text: &Packed| text.text(dictionary.as_ref()).is_some();
+        let whole = session.texts.iter().filter(|row| is_whole(&row.text));
+        let whole: HashSet<i64> = whole.map(|row| row.number).collect();
+        let texts = (session.messages.iter())
+            .filter(|row| row.wire.is_some_and(|wire| !whole.contains(&wire)))
+            .map(|row| message_id(row.id));
+        let artifacts = (session.artifacts.iter())
+            .filter(|row| row.engine != engine && !row.text.as_ref().is_none_or(is_whole))
+            .map(|row| (row.engine.clone(), row.name.clone()));
+        Self {
+            texts: texts.collect(),
+            artifacts: artifacts.collect(),
+            dictionary,
+            has_whole_dictionary,
+        }
     }
-    let (engine, name) = DICTIONARY_COPY;
-    let copies = [
-        (session.texts.iter())
-            .find(|row| row.number == DICTIONARY)
-            .map(|row| row.text.clone()),
-        (session.artifacts.iter())
-            .find(|row| row.engine == engine && row.name == name)
-            .and_then(|row| row.text.clone()),
-    ];
-    let (dictionary, is_whole) = Dictionary::of_copies(copies);
-    let dictionary = dictionary.as_ref();
-    // Each text is decompressed once, although several messages may stand in it.
-    let whole = (session.texts.iter()).filter(|row| row.text.text(dictionary).is_some());
-    let whole: std::collections::HashSet<i64> = whole.map(|row| row.number).collect();
-    let is_damaged = |row: &&MessageRow| row.wire.is_some_and(|wire| !whole.contains(&wire));
-    let texts = session.messages.iter().filter(is_damaged);
-    let texts: Vec<MessageId> = texts.map(|row| message_id(row.id)).collect();
-    let is_damaged = |row: &&ArtifactChange| {
-        let text = row.text.as_ref();
-        text.is_some_and(|text| text.text(dictionary).is_none())
-    };
-    let artifacts = session.artifacts.iter().filter(|row| row.engine != engine);
-    let artifacts: Vec<_> = (artifacts.filter(is_damaged))
-        .map(|row| (row.engine.clone(), row.name.clone()))
-        .collect();
-    let damaged = damage_lines(&texts, &artifacts, is_whole);
-    (!damaged.is_empty()).then(|| format!("{} cannot be read", damaged.join(" and ")))
-}
 
-/// Describes damage: one line for all texts, with at most ten ids, one for each artifact, and one
-/// for the dictionary if its copies are not whole. A transcript can lose thousands of texts at once,
-/// and their ids would bury everything else that the user has to read.
-pub(crate) fn damage_lines(
-    texts: &[MessageId],
-    artifacts: &[(String, String)],
-    has_whole_dictionary: bool,
-) -> Vec<String> {
-    let named: Vec<String> = texts.iter().take(10).map(MessageId::to_string).collect();
-    let of_texts = (!texts.is_empty()).then(|| {
-        format!(
-            "the text of {} messages ({})",
-            texts.len(),
-            named.join(", ")
-        )
-    });
-    let of_artifacts = (artifacts.iter())
-        .map(|(engine, name)| format!("what the engine `{engine}` stored as `{name}`"));
-    let of_dictionary = (!has_whole_dictionary).then(|| "a copy of its dictionary".to_owned());
-    (of_texts.into_iter().chain(of_artifacts))
-        .chain(of_dictionary)
-        .collect()
+    /// Describes the damage: one line for all texts, with at most ten ids, one for each artifact,
+    /// and one for the dictionary if its copies are not whole. A transcript can lose thousands of
+    /// texts at once, and their ids would bury everything else that the user has to read.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let named: Vec<String> = (self.texts.iter().take(10))
+            .map(MessageId::to_string)
+            .collect();
+        let of_texts = (!self.texts.is_empty()).then(|| {
+            format!(
+                "the text of {} messages ({})",
+                self.texts.len(),
+                named.join(", ")
+            )
+        });
+        let of_artifacts = (self.artifacts.iter())
+            .map(|(engine, name)| format!("what the engine `{engine}` stored as `{name}`"));
+        let of_dictionary =
+            (!self.has_whole_dictionary).then(|| "a copy of its dictionary".to_owned());
+        (of_texts.into_iter().chain(of_artifacts))
+            .chain(of_dictionary)
+            .collect()
+    }
 }

@@ -20,34 +20,19 @@ pub const BY_AGENT: &str = "(agent)";
 /// A window without the text of the client's messages, as the record stores it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SavedWindow {
-    /// The entries in order.
-    places: Vec<(MessageId, EntryContent)>,
-    system_note: Option<String>,
-    /// The state that the engine stores with messages, as JSON text.
+    /// What the window shows, in order. The id is that of the message, or of the host's text.
+    pub places: Vec<(MessageId, EntryContent)>,
+    /// The text that is appended to the system prompt, if any.
+    pub system_note: Option<String>,
+    /// The state that the engine stores with messages, each as the text of a JSON object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    states: Vec<(MessageId, String)>,
+    pub states: Vec<(MessageId, String)>,
     /// The messages of the conversation that the window does not show because they were summarised
     /// or dropped.
-    left_out: IdSet,
+    pub left_out: IdSet,
 }
 
 impl SavedWindow {
-    /// A window that shows `places`. `states` is the state that the engine stores with messages, each
-    /// as the text of a JSON object. `left_out` are the messages that the window does not show.
-    pub fn new(
-        places: Vec<(MessageId, EntryContent)>,
-        system_note: Option<String>,
-        states: Vec<(MessageId, String)>,
-        left_out: IdSet,
-    ) -> Self {
-        Self {
-            places,
-            system_note,
-            states,
-            left_out,
-        }
-    }
-
     /// The state that the engine stores with messages, as the texts that it was stored as.
     pub fn state_texts(&self) -> impl Iterator<Item = (MessageId, &str)> {
         self.states.iter().map(|(id, state)| (*id, state.as_str()))
@@ -58,21 +43,6 @@ impl SavedWindow {
         self.places.iter().map(|(id, _)| *id)
     }
 
-    /// The text that is appended to the system prompt, if any.
-    pub fn system_note(&self) -> Option<&str> {
-        self.system_note.as_deref()
-    }
-
-    /// The messages of the conversation that the window does not show.
-    pub fn left_out(&self) -> &IdSet {
-        &self.left_out
-    }
-
-    /// What the window shows, in order. The id is that of the message, or of the host's text.
-    pub fn places(&self) -> &[(MessageId, EntryContent)] {
-        &self.places
-    }
-
     /// Whether the window shows a shorter form of this message.
     pub fn is_shortened(&self, id: MessageId) -> bool {
         let shortened = |(at, content): &(MessageId, EntryContent)| {
@@ -81,7 +51,7 @@ impl SavedWindow {
         self.places.iter().any(shortened)
     }
 
-    /// The state that the engine stores with messages, by message id.
+    /// The state that the engine stores with messages, parsed, by message id.
     pub fn states(&self) -> BTreeMap<MessageId, Map<String, Value>> {
         let states = self.states.iter();
         // These were JSON objects when the engine sent them, so damage is the only reason for a

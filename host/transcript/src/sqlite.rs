@@ -15,7 +15,6 @@ mod tables;
 mod write;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -38,9 +37,9 @@ pub use damage::RecordRepair;
 pub(crate) use damage::{repair, verify};
 use read::{
     IS_OUTDATED, compaction, dump_of, kept_with, key_of, log, messages_of, messages_sharing,
-    messages_where, packed, page, snapshot, text,
+    messages_where, packed, page, select, snapshot, text,
 };
-use tables::{KEPT, SCHEMA_VERSION, prepare};
+use tables::{SCHEMA_VERSION, prepare};
 use write::{restore_session, write_commit, write_kept};
 
 /// The name of the file in the home directory.
@@ -61,9 +60,6 @@ pub(crate) struct SqliteStore {
     path: PathBuf,
     connection: Arc<Mutex<Connection>>,
     checkpoints: Checkpoints,
-    /// Whether the table for the texts of embedders is known to exist. It is created on the first
-    /// use.
-    has_kept: AtomicBool,
 }
 
 /// A transaction. Dropping it rolls back. Unlike that of `rusqlite`, it does not compile its
@@ -136,7 +132,6 @@ impl SqliteStore {
             path,
             connection: Arc::new(Mutex::new(connection)),
             checkpoints: Checkpoints::default(),
-            has_kept: AtomicBool::new(false),
         }
     }
 
@@ -228,29 +223,12 @@ impl SqliteStore {
             work(&connection)?;
             transaction.commit()
         };
-        run().map_err(|error| {
-            // The table may have been made in this transaction.
-            self.has_kept.store(false, Ordering::Relaxed);
-            RecordError::of(&self.path, error)
-        })?;
+        run().map_err(|error| RecordError::of(&self.path, error))?;
         drop(connection);
         if !self.is_in_memory() {
             self.checkpoints.note_write(&self.path, &self.connection);
         }
         Ok(())
-    }
-
-    /// Whether the table of embedders' texts exists. A yes is remembered, since nothing ever drops
-    /// the table.
-    fn has_kept(&self, connection: &Connection) -> rusqlite::Result<bool> {
-        if self.has_kept.load(Ordering::Relaxed) {
-            return Ok(true);
-        }
-        let mut select = connection
-            .prepare_cached("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'kept'")?;
-        let found: Option<i64> = select.query_row([], |row| row.get(0)).optional()?;
-        self.has_kept.store(found.is_some(), Ordering::Relaxed);
-        Ok(found.is_some())
     }
 
     /// Makes changes of embedders' texts within a transaction. They stay in the list, because the
@@ -262,7 +240,6 @@ impl SqliteStore {
     ) -> rusqlite::Result<()> {
         for change in changes {
             let (session, name) = (&change.session, &change.name);
-            self.make_kept(transaction)?;
             let text = transaction
                 .prepare_cached("SELECT value FROM kept WHERE session = ?1 AND name = ?2")?
                 .query_row([session, name], |row| row.get(0))
@@ -271,15 +248,6 @@ impl SqliteStore {
             write_kept(transaction, &change.session, &texts)?;
         }
         Ok(())
-    }
-
-    /// Makes the table of embedders' texts on first use, because programs without embedders never
-    /// need it.
-    fn make_kept(&self, transaction: &Connection) -> rusqlite::Result<()> {
-        match self.has_kept(transaction)? {
-            true => Ok(()),
-            false => transaction.execute_batch(KEPT),
-        }
     }
 }
 
@@ -378,9 +346,7 @@ impl Store for SqliteStore {
     fn forget(&self, session: &str) -> Result<(), RecordError> {
         self.write(|transaction| {
             transaction.execute("DELETE FROM sessions WHERE id = ?1", [session])?;
-            if self.has_kept(transaction)? {
-                transaction.execute("DELETE FROM kept WHERE session = ?1", [session])?;
-            }
+            transaction.execute("DELETE FROM kept WHERE session = ?1", [session])?;
             Ok(())
         })
     }
@@ -397,7 +363,7 @@ impl Store for SqliteStore {
 
     fn summaries(&self, session: Option<&str>) -> Result<Vec<SessionSummary>, RecordError> {
         self.read(|connection| {
-            let mut select = connection.prepare(&format!(
+            let sql = format!(
                 "SELECT id, engine, created_ms, used_ms, archived_ms,
                      (SELECT count(*) FROM messages WHERE session = key),
                      (SELECT count(*) FROM messages WHERE session = key AND NOT {IS_OUTDATED}),
@@ -405,8 +371,8 @@ impl Store for SqliteStore {
                          + (SELECT coalesce(sum(length(data)), 0) FROM artifacts WHERE session = key),
                      (SELECT max(said_ms) FROM messages WHERE session = key)
                  FROM sessions WHERE ?1 IS NULL OR id = ?1 ORDER BY key",
-            ))?;
-            let rows = select.query_map([session], |row| {
+            );
+            select(connection, &sql, [session], |row| {
                 let count = |at: usize| row.get::<_, i64>(at).map(i64::cast_unsigned);
                 let created_ms = row.get(2)?;
                 Ok(SessionSummary {
@@ -420,8 +386,7 @@ impl Store for SqliteStore {
                     bytes: count(7)?,
                     said_ms: row.get(8)?,
                 })
-            })?;
-            rows.collect()
+            })
         })
     }
 
@@ -433,20 +398,19 @@ impl Store for SqliteStore {
             Which::Engine(engine) => ("engine = ?1", engine),
         };
         self.read(|connection| {
-            let mut select = connection.prepare_cached(&format!(
+            let sql = format!(
                 "SELECT id, engine, shown_last, (SELECT count(*) FROM messages
                     WHERE session = sessions.key AND messages.id <= shown_last AND NOT cut)
                  FROM sessions WHERE engine <> '' AND {rule} ORDER BY key"
-            ))?;
-            let rows = select.query_map([value], |row| {
+            );
+            select(connection, &sql, [value], |row| {
                 Ok(Delivered {
                     session: row.get(0)?,
                     engine: row.get(1)?,
                     last: row.get::<_, Option<i64>>(2)?.map(message_id),
                     messages: row.get::<_, i64>(3)?.cast_unsigned(),
                 })
-            })?;
-            rows.collect()
+            })
         })
     }
 
@@ -552,21 +516,16 @@ impl Store for SqliteStore {
     ) -> Result<Vec<String>, RecordError> {
         self.read(|connection| {
             // `LIKE` would ignore case, and a prefix may contain its wildcards.
-            let mut select = connection.prepare_cached(
+            let sql =
                 "SELECT name FROM artifacts JOIN sessions ON sessions.key = artifacts.session
                  WHERE sessions.id = ?1 AND artifacts.engine = ?2 AND substr(name, 1, length(?3)) = ?3
-                 ORDER BY name",
-            )?;
-            let names = select.query_map([session, engine, prefix], |row| row.get(0))?;
-            names.collect()
+                 ORDER BY name";
+            select(connection, sql, [session, engine, prefix], |row| row.get(0))
         })
     }
 
     fn keep(&self, session: &str, texts: &[(&str, &str)]) -> Result<(), RecordError> {
-        self.write(|transaction| {
-            self.make_kept(transaction)?;
-            write_kept(transaction, session, texts)
-        })
+        self.write(|transaction| write_kept(transaction, session, texts))
     }
 
     fn change_kept(&self, changes: &mut Vec<KeptChange<'_>>) -> Result<(), RecordError> {
@@ -576,12 +535,7 @@ impl Store for SqliteStore {
     }
 
     fn kept(&self, session: &str) -> Result<Vec<(String, String)>, RecordError> {
-        self.read(|connection| {
-            if !self.has_kept(connection)? {
-                return Ok(Vec::new());
-            }
-            kept_with(connection, session)
-        })
+        self.read(|connection| kept_with(connection, session))
     }
 
     fn kept_as(
@@ -590,44 +544,30 @@ impl Store for SqliteStore {
         session: Option<&str>,
     ) -> Result<Vec<(String, String)>, RecordError> {
         self.read(|connection| {
-            if !self.has_kept(connection)? {
-                return Ok(Vec::new());
-            }
-            let mut select = connection.prepare_cached(match session {
+            let sql = match session {
                 Some(_) => "SELECT session, value FROM kept WHERE name = ?1 AND session = ?2",
                 None => {
                     "SELECT session, value FROM kept WHERE name = ?1 AND ?2 IS NULL ORDER BY session"
                 }
-            })?;
-            let rows =
-                select.query_map(params![name, session], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            rows.collect()
+            };
+            select(connection, sql, params![name, session], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
         })
     }
 
     fn names(&self) -> Result<Vec<String>, RecordError> {
         self.read(|connection| {
-            let mut select = connection.prepare(match self.has_kept(connection)? {
-                true => "SELECT id FROM sessions UNION SELECT session FROM kept ORDER BY 1",
-                false => "SELECT id FROM sessions ORDER BY 1",
-            })?;
-            let names = select.query_map([], |row| row.get(0))?;
-            names.collect()
+            let sql = "SELECT id FROM sessions UNION SELECT session FROM kept ORDER BY 1";
+            select(connection, sql, [], |row| row.get(0))
         })
     }
 
     fn dump(&self, session: &str) -> Result<Option<Dump>, RecordError> {
         self.read(|connection| {
-            let kept = match self.has_kept(connection)? {
-                true => kept_with(connection, session)?,
-                false => Vec::new(),
-            };
-            let key = key_of(connection, session)?;
             let dump = Dump {
-                session: key
-                    .map(|key| dump_of(connection, key, session))
-                    .transpose()?,
-                kept,
+                session: dump_of(connection, session).optional()?,
+                kept: kept_with(connection, session)?,
             };
             let is_there = dump.session.is_some() || !dump.kept.is_empty();
             Ok(is_there.then_some(dump))
@@ -636,9 +576,6 @@ impl Store for SqliteStore {
 
     fn restore(&self, session: &str, dump: Dump) -> Result<(), RecordError> {
         self.write(|transaction| {
-            // The table is made on first use, so it may not be there, and the statements below
-            // would fail.
-            transaction.execute_batch(KEPT)?;
             transaction.execute("DELETE FROM sessions WHERE id = ?1", [session])?;
             transaction.execute("DELETE FROM kept WHERE session = ?1", [session])?;
             write_kept(transaction, session, &dump.kept)?;

@@ -281,7 +281,7 @@ pub(crate) struct Snapshot {
 
 /// The row of a session. Counters and ids are stored as signed integers with the same bits, because
 /// databases have no unsigned ones.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Hash)]
 pub(crate) struct SessionRow {
     /// The id of the next message. It is above every id that was ever given, those of deleted
     /// messages included.
@@ -312,7 +312,7 @@ pub(crate) struct SessionRow {
 /// A message, without its text. The hashes are those of a
 /// [`Fingerprint`](crate::message_log::Fingerprint), and the chain is that of
 /// [`Logged`](crate::message_log::Logged).
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Hash)]
 pub(crate) struct MessageRow {
     pub(crate) id: i64,
     pub(crate) identity: [u8; 16],
@@ -333,7 +333,7 @@ pub(crate) struct MessageRow {
 
 /// A wire message of a wire log: which of the two logs, its place in that from zero on, and the
 /// hash of its bytes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(crate) struct WireRow {
     pub(crate) form: i64,
     pub(crate) place: i64,
@@ -343,7 +343,7 @@ pub(crate) struct WireRow {
 }
 
 /// A text that the host wrote.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(crate) struct WrittenRow {
     pub(crate) identity: [u8; 16],
     pub(crate) id: i64,
@@ -360,7 +360,7 @@ pub(crate) const DICTIONARY: i64 = 0;
 pub(crate) const DICTIONARY_COPY: (&str, &str) = ("", "dictionary");
 
 /// The compaction in force.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(crate) struct CompactionRow {
     pub(crate) number: i64,
     pub(crate) engine: String,
@@ -370,7 +370,7 @@ pub(crate) struct CompactionRow {
 
 /// A compressed text. It is decompressed by `Packed::text`, which returns nothing if the checksum
 /// does not match.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(crate) struct Packed {
     /// Its length in bytes before compression.
     pub(crate) bytes: i64,
@@ -382,7 +382,7 @@ pub(crate) struct Packed {
 
 /// A wire message of the conversation as the client sent it, with what is needed to read it on its
 /// own.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(crate) struct TextRow {
     pub(crate) number: i64,
     pub(crate) format: String,
@@ -475,7 +475,7 @@ pub(crate) struct TextPart {
 }
 
 /// An artifact to store in place of one with the same name. It is deleted if there is no text.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(crate) struct ArtifactChange {
     pub(crate) engine: String,
     pub(crate) name: String,
@@ -492,7 +492,7 @@ pub(crate) struct WireEnd {
 
 /// Everything that is stored under a name, for a copy to another store. The order of every list is
 /// defined, because copies are compared by a checksum over all of it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Hash)]
 pub(crate) struct Dump {
     /// The session. None if there are only texts of embedders.
     pub(crate) session: Option<SessionDump>,
@@ -501,7 +501,7 @@ pub(crate) struct Dump {
 }
 
 /// Everything that is stored of a session. Times are in milliseconds since the Unix epoch.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Hash)]
 pub(crate) struct SessionDump {
     pub(crate) created_ms: i64,
     pub(crate) used_ms: Option<i64>,

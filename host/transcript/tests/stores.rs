@@ -148,18 +148,18 @@ fn a_session_is_read_as_it_was_written() {
             shortens: false,
             covers: [MessageId(1), MessageId(2)].into_iter().collect(),
         };
-        let window = SavedWindow::new(
-            vec![(
+        let window = SavedWindow {
+            places: vec![(
                 MessageId(9),
                 EntryContent::Summary {
                     text: "short".to_owned(),
                     in_system_role: false,
                 },
             )],
-            Some("note".to_owned()),
-            Vec::new(),
-            [MessageId(1)].into_iter().collect(),
-        );
+            system_note: Some("note".to_owned()),
+            states: Vec::new(),
+            left_out: [MessageId(1)].into_iter().collect(),
+        };
         let in_force = InForce {
             number: 3,
             engine: "e".to_owned(),
@@ -186,9 +186,9 @@ fn a_session_is_read_as_it_was_written() {
         assert_eq!(read.compaction, written.compaction, "{}", place.name());
         assert_eq!(read.next_id, 4);
         assert_eq!(read.engine, "e");
-        assert_eq!(read.format, Some(Format::OpenAiChat));
+        assert_eq!(read.facts.format, Some(Format::OpenAiChat));
         assert_eq!((read.cursor, read.pending_cut), (Some(MessageId(2)), None));
-        assert_eq!(read.usage, "{\"tokens\": 1}");
+        assert_eq!(read.facts.usage, "{\"tokens\": 1}");
 
         let delivered = record.delivered("s").unwrap().unwrap();
         assert_eq!(

@@ -59,8 +59,7 @@ fn kind(part: Raw<'_>) -> PieceKind<'_> {
             id: id.unwrap_or_default(),
             name: call.get_string("name").unwrap_or_default(),
             arguments: call.get("args"),
-            free_text: false,
-            beside: String::new(),
+            ..CallPiece::default()
         });
     }
     if let Some(result) = gemini::result_in(part) {
@@ -71,7 +70,7 @@ fn kind(part: Raw<'_>) -> PieceKind<'_> {
             is_error: response.is_some_and(gemini::is_error),
             content: Some(result),
             shape: ResultShape::Response,
-            beside: String::new(),
+            ..ResultPiece::default()
         });
     }
     if let Some(media) = media(part) {

@@ -20,6 +20,7 @@ use super::super::views::Speaker;
 use super::{Log, LogBody, LogItem};
 
 /// One line of the log, with the members that decide whether and how it is read.
+#[derive(Default)]
 struct Line<'a> {
     raw: Raw<'a>,
     uuid: Option<String>,
@@ -52,22 +53,7 @@ impl<'a> Line<'a> {
     fn read(raw: Raw<'a>) -> Self {
         let mut line = Self {
             raw,
-            uuid: None,
-            parent: None,
-            logical_parent: None,
-            is_root: false,
-            message: None,
-            attachment: None,
-            output: None,
-            message_id: None,
-            is_assistant: false,
-            is_conversation: false,
-            is_sidechain: false,
-            is_boundary: false,
-            is_summary: false,
-            is_reminder: false,
-            compaction: None,
-            answers: Vec::new(),
+            ..Self::default()
         };
         let (mut kind, mut subtype, mut content) = (None, None, None);
         let (mut is_error, mut is_shown_only) = (false, false);
@@ -139,7 +125,7 @@ impl<'a> Line<'a> {
             .and_then(|message| message.get("content"))
             .into_iter()
             .flat_map(Raw::elements)
-            .filter(|block| block.get("type").and_then(Raw::string).as_deref() == Some("tool_use"))
+            .filter(|block| block.has("type", "tool_use"))
             .filter_map(|block| block.get_string("id"))
     }
 

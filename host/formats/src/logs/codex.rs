@@ -336,9 +336,7 @@ impl<'a> Reader<'a> {
 
 /// Whether the user said this. Codex also adds messages in the user's name.
 fn is_users_word(item: Raw<'_>) -> bool {
-    let is =
-        |key: &str, wanted: &str| item.get(key).and_then(Raw::string).as_deref() == Some(wanted);
-    if !is("type", "message") || !is("role", "user") {
+    if !item.has("type", "message") || !item.has("role", "user") {
         return false;
     }
     let text = first_text(item);

@@ -13,7 +13,7 @@ use contexture_engine_api::MISSING_RESULT;
 use serde_json::{Value, json};
 
 use super::pairs::{Entry, Forms, joined, paired};
-use super::{Notes, OPENING, PICTURES, drop_private, mend_name, orphan};
+use super::{Notes, OPENING, PICTURES, drop_private, mend_name, moved, orphan, string_of};
 
 const FORMS: Forms = Forms {
     adjacent: true,
@@ -47,10 +47,7 @@ pub(super) fn mended(messages: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
         let before = entries.len();
         split(message, &mut entries);
         if !aside.is_empty() {
-            notes
-                .one("a picture was moved into a user message, since no other message can hold it");
-            let mut blocks = vec![json!({"type": "text", "text": PICTURES})];
-            blocks.extend(aside);
+            let blocks = moved("text", aside, notes);
             entries.push(Entry::Other(json!({"role": "user", "content": blocks})));
         }
         of.resize(of.len() + (entries.len() - before), at);
@@ -83,10 +80,7 @@ fn split(mut message: Value, entries: &mut Vec<Entry>) {
     };
     if message["role"] == "assistant" {
         let calls: Vec<Value> = of_type("tool_use");
-        let ids = calls
-            .iter()
-            .map(|call| call["id"].as_str().unwrap_or_default().to_owned());
-        let ids: Vec<String> = ids.collect();
+        let ids: Vec<String> = calls.iter().map(|call| string_of(&call["id"])).collect();
         return entries.push(match ids.is_empty() {
             true => Entry::Other(message),
             false => Entry::Calls(message, ids),
@@ -99,10 +93,7 @@ fn split(mut message: Value, entries: &mut Vec<Entry>) {
     let mut rest: Vec<Value> = blocks.clone();
     rest.retain(|block| block["type"] != "tool_result");
     entries.extend(results.into_iter().map(|result| {
-        let id = result["tool_use_id"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
+        let id = string_of(&result["tool_use_id"]);
         Entry::Result(result, id)
     }));
     if !rest.is_empty() {
@@ -213,7 +204,7 @@ fn mended_block(mut block: Value, role: &str, notes: &mut Notes) -> MendedBlock 
     if let Some(text) = block.as_str() {
         block = json!({"type": "text", "text": text});
     }
-    let kind = block["type"].as_str().unwrap_or_default().to_owned();
+    let kind = string_of(&block["type"]);
     match kind.as_str() {
         "text" | "input_text" | "output_text" | "" => {
             let Some(text) = block["text"].as_str() else {

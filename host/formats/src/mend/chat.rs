@@ -11,7 +11,7 @@ use contexture_engine_api::MISSING_RESULT;
 use serde_json::{Value, json};
 
 use super::pairs::{Entry, Forms, paired};
-use super::{Notes, PICTURES, as_string, drop_private, mend_name, orphan, text_of};
+use super::{Notes, as_string, drop_private, mend_name, moved, orphan, string_of, text_of};
 
 const FORMS: Forms = Forms {
     adjacent: true,
@@ -30,6 +30,11 @@ const FORMS: Forms = Forms {
     orphan: |message| json!({"role": "user", "content": orphan(&message["content"])}),
 };
 
+/// The roles that a message can have.
+const ROLES: [&str; 6] = [
+    "system", "developer", "user", "assistant", "tool", "function",
+];
+
 /// Fixes the messages of a body. If `claude` is set, the model is a Claude model and cache
 /// markers stay.
 pub(super) fn mended(messages: Vec<Value>, claude: bool, notes: &mut Notes) -> Vec<Value> {
@@ -43,46 +48,30 @@ pub(super) fn mended(messages: Vec<Value>, claude: bool, notes: &mut Notes) -> V
         let calls = mend_calls(&mut message, notes);
         entries.push(match message["role"].as_str() {
             Some("tool") => {
-                let id = message["tool_call_id"]
-                    .as_str()
-                    .unwrap_or_default()
-                    .to_owned();
+                let id = string_of(&message["tool_call_id"]);
                 Entry::Result(message, id)
             }
             _ if !calls.is_empty() => Entry::Calls(message, calls),
             _ => Entry::Other(message),
         });
         if !pictures.is_empty() {
-            notes
-                .one("a picture was moved into a user message, since no other message can hold it");
-            let mut parts = vec![json!({"type": "text", "text": PICTURES})];
-            parts.extend(pictures);
+            let parts = moved("text", pictures, notes);
             entries.push(Entry::Other(json!({"role": "user", "content": parts})));
         }
     }
-    let paired = paired(entries, &FORMS, notes).into_iter();
-    let mut messages: Vec<Value> = Vec::new();
     // Pairing moves results together, so the pictures of a group of results follow all of them.
-    for (_, entry) in paired {
-        let (Entry::Calls(message, _) | Entry::Result(message, _) | Entry::Other(message)) = entry;
-        messages.push(message);
-    }
-    messages
+    let paired = paired(entries, &FORMS, notes).into_iter();
+    paired.map(|(_, entry)| entry.into_value()).collect()
 }
 
 /// Fixes role and content. Returns the parts that have to move to a user message.
 fn mend_message(message: &mut Value, claude: bool, notes: &mut Notes) -> Vec<Value> {
-    let role = message["role"].as_str().unwrap_or_default().to_owned();
-    if ![
-        "system", "developer", "user", "assistant", "tool", "function",
-    ]
-    .contains(&role.as_str())
-        && !text_of(&message["content"]).trim().is_empty()
-    {
+    let is_known = ROLES.contains(&message["role"].as_str().unwrap_or_default());
+    if !is_known && !text_of(&message["content"]).trim().is_empty() {
         notes.one("an unknown role was changed to `user`");
         message["role"] = json!("user");
     }
-    let role = message["role"].as_str().unwrap_or_default().to_owned();
+    let role = string_of(&message["role"]);
     let has_calls = message["tool_calls"]
         .as_array()
         .is_some_and(|calls| !calls.is_empty())
@@ -107,7 +96,7 @@ fn mend_message(message: &mut Value, claude: bool, notes: &mut Notes) -> Vec<Val
                 .map(|part| part.shift_remove("cache_control"));
             notes.one("a cache marker was left out");
         }
-        let kind = part["type"].as_str().unwrap_or_default().to_owned();
+        let kind = string_of(&part["type"]);
         match (kind.as_str(), role.as_str()) {
             ("text", _) if part["text"].is_string() => kept.push(part),
             ("refusal", "assistant") => kept.push(part),
@@ -129,12 +118,7 @@ fn mend_message(message: &mut Value, claude: bool, notes: &mut Notes) -> Vec<Val
 
 /// Returns the message, or `None` if it is empty and only its own provider knows its role.
 fn message_or_none(message: Value, notes: &mut Notes) -> Option<Value> {
-    let role = message["role"].as_str().unwrap_or_default();
-    if [
-        "system", "developer", "user", "assistant", "tool", "function",
-    ]
-    .contains(&role)
-    {
+    if ROLES.contains(&message["role"].as_str().unwrap_or_default()) {
         return Some(message);
     }
     notes.one("an item that only its provider can read was left out");
@@ -167,7 +151,7 @@ fn mend_calls(message: &mut Value, notes: &mut Notes) -> Vec<String> {
     }
     let mut ids = Vec::new();
     for call in calls.as_array_mut().into_iter().flatten() {
-        ids.push(call["id"].as_str().unwrap_or_default().to_owned());
+        ids.push(string_of(&call["id"]));
         if call["type"] == "custom" {
             mend_name(&mut call["custom"], notes);
             as_string(&mut call["custom"]["input"]);

@@ -23,6 +23,13 @@ pub(super) enum Entry {
     Other(Value),
 }
 
+impl Entry {
+    pub(super) fn into_value(self) -> Value {
+        let (Self::Calls(value, _) | Self::Result(value, _) | Self::Other(value)) = self;
+        value
+    }
+}
+
 /// The functions that change the entries of one format. [`paired`] calls them, so it does not have
 /// to know the JSON of any provider.
 pub(super) struct Forms {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::super::anatomy::NO_PICTURE;
 use super::pairs::{Entry, Forms, paired};
-use super::{Notes, PICTURES, as_string, drop_private, mend_name, orphan, text_of};
+use super::{Notes, as_string, drop_private, mend_name, moved, orphan, string_of, text_of};
 
 const FORMS: Forms = Forms {
     adjacent: false,
@@ -68,30 +68,24 @@ pub(super) fn mended(items: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
                 };
                 entries.push(Entry::Other(item));
                 if !pictures.is_empty() {
-                    notes.one("a picture was moved into a user message, since no other message can hold it");
-                    let mut parts = vec![json!({"type": "input_text", "text": PICTURES})];
-                    parts.extend(pictures);
+                    let parts = moved("input_text", pictures, notes);
                     entries.push(Entry::Other(
                         json!({"type": "message", "role": "user", "content": parts}),
                     ));
                 }
             }
             kind if kind.ends_with("_call") && item["call_id"].is_string() => {
-                if kind == "function_call" || kind == "custom_tool_call" {
-                    mend_id(
-                        &mut item,
-                        if kind == "function_call" { "fc" } else { "ctc" },
-                        notes,
-                    );
+                let own = match kind {
+                    "function_call" => Some(("fc", "arguments")),
+                    "custom_tool_call" => Some(("ctc", "input")),
+                    _ => None,
+                };
+                if let Some((begins, key)) = own {
+                    mend_id(&mut item, begins, notes);
                     mend_name(&mut item, notes);
-                    let key = if kind == "function_call" {
-                        "arguments"
-                    } else {
-                        "input"
-                    };
                     as_string(&mut item[key]);
                 }
-                let id = call_id(&item);
+                let id = string_of(&item["call_id"]);
                 entries.push(Entry::Calls(item, vec![id]));
             }
             "function_call" => {
@@ -108,19 +102,14 @@ pub(super) fn mended(items: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
                 if kind == "function_call_output" || kind == "custom_tool_call_output" {
                     mend_output(&mut item, notes);
                 }
-                let id = call_id(&item);
+                let id = string_of(&item["call_id"]);
                 entries.push(Entry::Result(item, id));
             }
             _ => entries.push(Entry::Other(item)),
         }
     }
     let paired = paired(entries, &FORMS, notes).into_iter();
-    let mut items: Vec<Value> = paired
-        .map(|(_, entry)| {
-            let (Entry::Calls(item, _) | Entry::Result(item, _) | Entry::Other(item)) = entry;
-            item
-        })
-        .collect();
+    let mut items: Vec<Value> = paired.map(|(_, entry)| entry.into_value()).collect();
     drop_repeated_ids(&mut items, notes);
     drop_lone_reasoning(items, notes)
 }
@@ -133,10 +122,6 @@ fn kind(item: &Value) -> &str {
         ""
     };
     item["type"].as_str().unwrap_or(of_role)
-}
-
-fn call_id(item: &Value) -> String {
-    item["call_id"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Removes the id of an item if OpenAI cannot have assigned it. OpenAI then assigns a new one.
@@ -190,8 +175,8 @@ fn drop_lone_reasoning(items: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
 /// Fixes a message. Returns the parts that have to move to a user message, or `None` if only
 /// its own provider could read the message.
 fn mend_message(item: &mut Value, notes: &mut Notes) -> Option<Vec<Value>> {
-    let role = item["role"].as_str().unwrap_or_default().to_owned();
-    if !["user", "assistant", "system", "developer"].contains(&role.as_str()) {
+    let role = item["role"].as_str().unwrap_or_default();
+    if !["user", "assistant", "system", "developer"].contains(&role) {
         if text_of(&item["content"]).trim().is_empty() {
             notes.one("an item that only its provider can read was left out");
             return None;

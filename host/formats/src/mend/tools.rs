@@ -11,7 +11,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::{Format, Notes, is_plain, mend_name};
+use super::{Format, Notes, is_plain, mend_name, string_of};
 use crate::json::{Edits, Raw};
 
 /// Adds the edits that make the provider accept the tools of a body. If the list is not valid
@@ -51,7 +51,7 @@ fn is_new(tool: &Value, names: &mut HashSet<String>) -> bool {
 
 /// Returns a tool in the form of the format `to`, or `None` if that format cannot express it.
 fn mended(mut tool: Value, to: Format, notes: &mut Notes) -> Option<Value> {
-    let kind = tool["type"].as_str().unwrap_or_default().to_owned();
+    let kind = string_of(&tool["type"]);
     match to {
         Format::OpenAiChat => match kind.as_str() {
             "custom" if tool["custom"].is_object() => Some(tool),

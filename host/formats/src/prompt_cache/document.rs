@@ -16,9 +16,8 @@ use memchr::memmem;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::{
-    BreakpointTarget, CacheProvider, LOOK_BACK, MarkError, ROLLING_MESSAGES, Shape, Spot, Ttl,
-};
+use super::splice::Spot;
+use super::{CacheProvider, LOOK_BACK, MarkError, ROLLING_MESSAGES, Shape, Ttl};
 
 /// A position in the order in which the provider reads a request: tools, system prompt,
 /// messages.
@@ -43,7 +42,6 @@ pub(super) struct Marker {
 /// A breakpoint that the strategy asks for, with the bytes that can take its marker.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
-    pub(super) place: BreakpointTarget,
     pub(super) position: Position,
     pub(super) site: MarkerSite,
 }
@@ -184,11 +182,7 @@ impl<'a> Document<'a> {
         if !system_is_marked {
             wanted.extend(
                 self.system_prompt(leading, provider)?
-                    .map(|(position, site)| Wanted {
-                        place: BreakpointTarget::System,
-                        position,
-                        site,
-                    }),
+                    .map(|(position, site)| Wanted { position, site }),
             );
         }
         // What the provider compacted must keep its bytes, so it cannot take a marker.
@@ -225,7 +219,6 @@ impl<'a> Document<'a> {
         }
         rolling.extend(before_summary.filter(|new| rolling.iter().all(|(_, site)| *site != new.1)));
         wanted.extend(rolling.into_iter().map(|(index, site)| Wanted {
-            place: BreakpointTarget::Message(index),
             position: Position::Message(index),
             site,
         }));

@@ -5,27 +5,59 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{Marked, mark};
+use crate::mark;
 use CacheProvider::{Anthropic, OpenRouter};
 use Shape::OpenAiChat;
 
-fn marked(request: &Value, shape: Shape, provider: CacheProvider, ttl: Ttl) -> (Marked, Value) {
-    let text = request.to_string();
-    let marked = mark(&text, shape, provider, ttl).unwrap();
-    assert_eq!(marked.original(), text);
-    if !marked.applied.is_empty() {
-        assert_eq!(remove(&marked.document), text);
+/// Marks a request, of which everything but the markers must keep its bytes.
+fn marked(request: &str, shape: Shape, provider: CacheProvider, ttl: Ttl) -> Value {
+    let sent = mark(request, shape, provider, ttl).unwrap();
+    assert_eq!(without_markers(&sent, request), request);
+    serde_json::from_str(&sent).unwrap()
+}
+
+/// What was sent without the markers that were inserted into `request`.
+fn without_markers(sent: &str, request: &str) -> String {
+    let markers = [
+        r#","cache_control":{"type":"ephemeral"}"#,
+        r#","cache_control":{"type":"ephemeral","ttl":"1h"}"#,
+    ];
+    let (mut rest, mut kept, mut in_block) = (sent, String::new(), false);
+    while let Some(next) = rest.chars().next() {
+        let marked = markers.iter().find_map(|marker| rest.strip_prefix(marker));
+        let is_kept = request[kept.len()..].starts_with(next);
+        if let Some(after) = marked.filter(|_| in_block || !is_kept) {
+            // A string that became a block ends here.
+            let end = if in_block { "}]" } else { "" };
+            rest = after.strip_prefix(end).unwrap();
+            in_block = false;
+        } else if is_kept {
+            kept.push(next);
+            rest = &rest[next.len_utf8()..];
+        } else {
+            rest = rest.strip_prefix("[{\"type\":\"text\",\"text\":").unwrap();
+            in_block = true;
+        }
     }
-    let sent = serde_json::from_str(&marked.document).unwrap();
-    (marked, sent)
+    kept
 }
 
 fn openrouter(request: &Value) -> Value {
-    marked(request, OpenAiChat, OpenRouter, Ttl::FiveMinutes).1
+    marked(
+        &request.to_string(),
+        OpenAiChat,
+        OpenRouter,
+        Ttl::FiveMinutes,
+    )
 }
 
 fn anthropic(request: &Value) -> Value {
-    marked(request, Shape::Anthropic, Anthropic, Ttl::FiveMinutes).1
+    marked(
+        &request.to_string(),
+        Shape::Anthropic,
+        Anthropic,
+        Ttl::FiveMinutes,
+    )
 }
 
 fn ephemeral() -> Value {
@@ -65,6 +97,14 @@ fn markers(sent: &Value) -> Vec<Value> {
     found
 }
 
+/// The messages of a request that have a marker, from 0.
+fn marked_messages(sent: &Value) -> Vec<usize> {
+    let messages = sent["messages"].as_array().unwrap().iter().enumerate();
+    let is_marked = |message: &Value| !markers(&json!({"messages": [message]})).is_empty();
+    let marked = messages.filter(|(_, message)| is_marked(message));
+    marked.map(|(at, _)| at).collect()
+}
+
 #[test]
 fn system_and_the_last_three_messages() {
     let sent = openrouter(&json!({"messages": [
@@ -94,14 +134,6 @@ fn in_a_compacted_window_one_marker_stands_before_the_last_summary() {
         let messages = std::iter::once(json!({"role": "user", "content": first}));
         let messages: Vec<_> = messages.chain((0..4).map(turn)).collect();
         json!({"system": "You help.", "messages": messages})
-    };
-    let marked_messages = |sent: &Value| -> Vec<usize> {
-        let messages = sent["messages"].as_array().unwrap().iter().enumerate();
-        let is_marked = |message: &Value| !markers(&json!({"messages": [message]})).is_empty();
-        messages
-            .filter(|(_, message)| is_marked(message))
-            .map(|(at, _)| at)
-            .collect()
     };
     // Among the blocks of one message: it stands on the one before.
     let said = json!({"type": "text", "text": "go on"});
@@ -137,35 +169,15 @@ fn in_a_compacted_window_one_marker_stands_before_the_last_summary() {
 }
 
 #[test]
-fn what_was_set_is_reported_in_order() {
-    let request = json!([
-        {"role": "system", "content": "s"}, {"role": "user", "content": "u"},
-    ]);
-    let (marked, _) = marked(&request, OpenAiChat, OpenRouter, Ttl::OneHour);
-    let at = |place| Breakpoint {
-        place,
-        ttl: Ttl::OneHour,
-    };
-    assert_eq!(
-        marked.applied,
-        [
-            at(BreakpointTarget::System),
-            at(BreakpointTarget::Message(1))
-        ]
-    );
-}
-
-#[test]
 fn a_list_is_marked_on_its_last_element_and_the_rest_keeps_its_bytes() {
     let request = "{\n \"messages\" : [ {\"role\":\"user\",\"content\":[ {\"type\":\"text\",\"text\":\"a\\u00e9\"},\n\
                    {\"text\": \"b\", \"type\": \"text\" } ], \"x\": 1.50 } ] }";
     let marked = mark(request, OpenAiChat, OpenRouter, Ttl::FiveMinutes).unwrap();
     let with_marker = request.replace(
         "\"type\": \"text\" }",
-        "\"type\": \"text\" ,\"cache_control\":\t{\"type\":\"ephemeral\"}}",
+        "\"type\": \"text\" ,\"cache_control\":{\"type\":\"ephemeral\"}}",
     );
-    assert_eq!(marked.document, with_marker);
-    assert_eq!(remove(&marked.document), request);
+    assert_eq!(marked, with_marker);
 }
 
 #[test]
@@ -189,7 +201,12 @@ fn empty_content_and_tool_messages_follow_the_table() {
     assert_eq!(messages[1]["content"][0]["cache_control"], ephemeral());
     assert_eq!(messages[0], request["messages"][0]);
 
-    let (_, native) = marked(&request, OpenAiChat, Anthropic, Ttl::FiveMinutes);
+    let native = marked(
+        &request.to_string(),
+        OpenAiChat,
+        Anthropic,
+        Ttl::FiveMinutes,
+    );
     assert_eq!(native["messages"][3]["cache_control"], ephemeral());
     assert_eq!(native["messages"][1], request["messages"][1]);
 }
@@ -290,9 +307,9 @@ fn markers_inside_tool_results_and_functions_count_and_those_in_arguments_do_not
         {"role": "user", "content": inside}, {"role": "assistant", "content": fake},
         {"role": "user", "content": "last"},
     ]});
-    let (marked, sent) = marked(&request, Shape::Anthropic, Anthropic, Ttl::FiveMinutes);
-    assert_eq!(marked.applied.len(), 1, "the system prompt comes first");
-    assert!(sent["system"].is_array());
+    let sent = anthropic(&request);
+    assert_eq!(markers(&sent).len(), markers(&request).len() + 1);
+    assert!(sent["system"].is_array(), "the system prompt comes first");
     let tool = json!({"type": "function", "function": {"name": "n", "cache_control": ephemeral()}});
     let request = json!({"tools": [tool, tool, tool, tool], "messages": [
         {"role": "user", "content": "last"}]});
@@ -306,8 +323,7 @@ fn a_request_with_four_or_more_markers_of_its_own_is_left_alone() {
     let request = json!({"system": "s", "messages": [full, full, full, full, full]});
     let text = request.to_string();
     let marked = mark(&text, Shape::Anthropic, Anthropic, Ttl::OneHour).unwrap();
-    assert_eq!(marked.document, text);
-    assert!(marked.applied.is_empty());
+    assert_eq!(marked, text);
 }
 
 #[test]
@@ -345,33 +361,29 @@ fn longer_lifetimes_come_first_whatever_was_asked_for() {
         {"role": "user", "content": "1"}, {"role": "user", "content": with(hour())},
         {"role": "user", "content": "3"},
     ]});
-    let (_, sent) = marked(&late_hour, Shape::Anthropic, Anthropic, Ttl::FiveMinutes);
+    let sent = anthropic(&late_hour);
     assert_eq!(markers(&sent), [hour(), hour(), hour(), ephemeral()]);
 
     let early_five = json!({"system": with(ephemeral()), "messages": [
         {"role": "user", "content": "1"}, {"role": "user", "content": "2"},
     ]});
-    let (_, sent) = marked(&early_five, Shape::Anthropic, Anthropic, Ttl::OneHour);
+    let sent = marked(
+        &early_five.to_string(),
+        Shape::Anthropic,
+        Anthropic,
+        Ttl::OneHour,
+    );
     assert_eq!(markers(&sent), [ephemeral(), ephemeral(), ephemeral()]);
 }
 
 #[test]
 fn text_that_only_looks_like_markers_is_text() {
     let text = r#"[{"type":"text","text":"x","cache_control":{"type":"ephemeral"}}]"#;
-    let tabs = format!("{text}\t,\"cache_control\":\t{{\"type\":\"ephemeral\"}}\t}}]");
+    let more = format!("{text},\"cache_control\":{{\"type\":\"ephemeral\"}}}}]");
     let request = json!({"messages": [{"role": "user", "content": text},
-        {"role": "user", "content": tabs}]});
+        {"role": "user", "content": more}]});
     let sent = openrouter(&request);
-    assert_eq!(sent["messages"][1]["content"][0]["text"], tabs.as_str());
-}
-
-#[test]
-fn the_hosts_markers_are_told_from_a_clients_in_the_same_spelling() {
-    let request = "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"x\",\"cache_control\":\t\t{\"type\":\"ephemeral\"}\t}]},\
-                   {\"role\":\"user\",\"content\":\"y\"}]";
-    let marked = mark(request, OpenAiChat, OpenRouter, Ttl::FiveMinutes).unwrap();
-    assert_eq!(marked.applied.len(), 1);
-    assert_eq!(remove(&marked.document), request);
+    assert_eq!(sent["messages"][1]["content"][0]["text"], more.as_str());
 }
 
 #[test]
@@ -400,8 +412,8 @@ fn deep_nesting_is_no_stack_overflow() {
     };
     let text = deep(60);
     let marked = mark(&text, Shape::Anthropic, Anthropic, Ttl::FiveMinutes).unwrap();
-    assert_eq!(marked.applied.len(), 1);
-    assert_eq!(marked.original(), text);
+    assert_eq!(without_markers(&marked, &text), text);
+    assert_ne!(marked, text);
     // Deeper than any reader of requests accepts.
     let refused = mark(&deep(50_000), Shape::Anthropic, Anthropic, Ttl::FiveMinutes);
     assert!(matches!(refused, Err(MarkError::NotARequest(_))));
@@ -487,7 +499,7 @@ fn text() -> impl Strategy<Value = String> {
         4 => "[a-z\"\\\\\t é]{0,12}",
         1 => Just(String::new()),
         1 => Just(r#"[{"type":"text","text":"x"#.to_owned()),
-        1 => Just("\",\"cache_control\":\t{\"type\":\"ephemeral\"}\t}]".to_owned()),
+        1 => Just("\",\"cache_control\":{\"type\":\"ephemeral\"}}]".to_owned()),
     ]
 }
 
@@ -555,46 +567,28 @@ fn empty_texts(value: &Value) -> usize {
 
 proptest! {
     #[test]
-    fn markers_come_off_to_the_byte_and_the_rules_hold(
+    fn everything_else_keeps_its_bytes_and_the_rules_hold(
         request in request(),
         pretty: bool,
         native: bool,
         anthropic_shape: bool,
         hour: bool,
-        own_tabs in prop::option::of(1_usize..4),
     ) {
-        let mut text = if pretty {
+        let text = if pretty {
             serde_json::to_string_pretty(&request).unwrap()
         } else {
             request.to_string()
         };
-        if let Some(tabs) = own_tabs {
-            // A client that writes its markers the way the host does.
-            text = text.replace(
-                ",\"cache_control\":{",
-                &format!(",\"cache_control\":{}{{", "\t".repeat(tabs)),
-            );
-        }
         let shape = if anthropic_shape { Shape::Anthropic } else { OpenAiChat };
         let provider = if native { Anthropic } else { OpenRouter };
         let ttl = if hour { Ttl::OneHour } else { Ttl::FiveMinutes };
-        let marked = mark(&text, shape, provider, ttl).unwrap();
-
-        prop_assert_eq!(&marked.original(), &text);
-        if marked.applied.is_empty() {
-            prop_assert_eq!(&marked.document, &text);
-        } else {
-            prop_assert_eq!(&remove(&marked.document), &text);
-        }
-
-        let sent: Value = serde_json::from_str(&marked.document).unwrap();
+        let sent = marked(&text, shape, provider, ttl);
         let (before, after) = (markers(&request), markers(&sent));
-        prop_assert_eq!(after.len(), before.len() + marked.applied.len());
         prop_assert!(after.len() <= before.len().max(MAX_BREAKPOINTS));
         prop_assert!(empty_texts(&sent) == empty_texts(&request));
         // A system message in the middle of a chat may move, so its order is the provider's affair.
         if anthropic_shape && in_order(&before) {
-            prop_assert!(in_order(&after), "{}", marked.document);
+            prop_assert!(in_order(&after), "{}", sent);
         }
     }
 
@@ -602,14 +596,13 @@ proptest! {
     fn no_input_panics(text in "\\PC{0,60}", shaped in "[\\[\\]{}\":,a-z\t]{0,40}") {
         for input in [text.clone(), shaped.clone(), format!("{{\"messages\":[{shaped}]}}")] {
             let _ = mark(&input, OpenAiChat, OpenRouter, Ttl::FiveMinutes);
-            let _ = remove(&input);
         }
     }
 }
 
 #[test]
 #[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
-fn real_conversations_come_back_to_the_byte() {
+fn real_conversations_keep_their_bytes() {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../../shared/data/tau2-bench/train_sft-v1-small.jsonl"
@@ -617,12 +610,8 @@ fn real_conversations_come_back_to_the_byte() {
     let lines = std::fs::read_to_string(path).unwrap();
     let mut conversations = 0;
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {
-        let marked = mark(line, OpenAiChat, OpenRouter, Ttl::OneHour).unwrap();
-        assert!((1..=MAX_BREAKPOINTS).contains(&marked.applied.len()));
-        assert_eq!(marked.original(), line);
-        assert_eq!(remove(&marked.document), line);
-        let sent: Value = serde_json::from_str(&marked.document).unwrap();
-        assert_eq!(markers(&sent).len(), marked.applied.len());
+        let sent = marked(line, OpenAiChat, OpenRouter, Ttl::OneHour);
+        assert!((1..=MAX_BREAKPOINTS).contains(&markers(&sent).len()));
         conversations += 1;
     }
     assert!(conversations > 0);
@@ -643,13 +632,15 @@ fn marked_after_calls(calls: usize) -> Vec<usize> {
     let result = |id: &String| json!({"role": "tool", "tool_call_id": id, "content": "seen"});
     messages.extend(ids.iter().map(result));
     let request = json!({"messages": messages});
-    let (marked, _) = marked(&request, OpenAiChat, Anthropic, Ttl::FiveMinutes);
-    let places = marked.applied.iter().map(|breakpoint| breakpoint.place);
-    places
-        .filter_map(|place| match place {
-            BreakpointTarget::Message(at) => Some(at),
-            BreakpointTarget::System => None,
-        })
+    let sent = marked(
+        &request.to_string(),
+        OpenAiChat,
+        Anthropic,
+        Ttl::FiveMinutes,
+    );
+    marked_messages(&sent)
+        .into_iter()
+        .filter(|at| *at > 0)
         .collect()
 }
 

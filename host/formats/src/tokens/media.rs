@@ -123,143 +123,39 @@ use ImageFormula::{Anthropic, Fixed, GeminiTiles, Patches, Tiles};
 /// - Gemini: ai.google.dev, "Understand and count tokens", and for version 3 "Media
 ///   resolution".
 const IMAGES: &[(&str, ImageFormula)] = &[
-    (
-        "gpt-4o",
-        Tiles {
-            base: 85,
-            tile: 170,
-        },
-    ),
-    (
-        "gpt-4o-mini",
-        Tiles {
-            base: 2833,
-            tile: 5667,
-        },
-    ),
-    (
-        "gpt-4-1",
-        Tiles {
-            base: 85,
-            tile: 170,
-        },
-    ),
-    (
-        "gpt-4-1-mini",
-        Patches {
-            most: 1536,
-            hundredths: 162,
-        },
-    ),
-    (
-        "gpt-4-1-nano",
-        Patches {
-            most: 1536,
-            hundredths: 246,
-        },
-    ),
-    (
-        "o1",
-        Tiles {
-            base: 75,
-            tile: 150,
-        },
-    ),
-    (
-        "o3",
-        Tiles {
-            base: 75,
-            tile: 150,
-        },
-    ),
-    (
-        "o4-mini",
-        Patches {
-            most: 1536,
-            hundredths: 172,
-        },
-    ),
-    (
-        "codex-mini",
-        Patches {
-            most: 1536,
-            hundredths: 172,
-        },
-    ),
-    (
-        "gpt-5",
-        Tiles {
-            base: 70,
-            tile: 140,
-        },
-    ),
-    (
-        "gpt-5-mini",
-        Patches {
-            most: 1536,
-            hundredths: 120,
-        },
-    ),
-    (
-        "gpt-5-nano",
-        Patches {
-            most: 1536,
-            hundredths: 150,
-        },
-    ),
-    (
-        "gpt-5-2",
-        Patches {
-            most: 1536,
-            hundredths: 120,
-        },
-    ),
-    (
-        "gpt-5-3",
-        Patches {
-            most: 1536,
-            hundredths: 120,
-        },
-    ),
-    (
-        "gpt-5-4",
-        Patches {
-            most: 2500,
-            hundredths: 120,
-        },
-    ),
-    (
-        "gpt-5-5",
-        Patches {
-            most: 2500,
-            hundredths: 120,
-        },
-    ),
-    (
-        "gpt-5-6",
-        Patches {
-            most: 2500,
-            hundredths: 120,
-        },
-    ),
-    (
-        "gpt-6",
-        Patches {
-            most: 2500,
-            hundredths: 120,
-        },
-    ),
+    ("gpt-4o-mini", tiles(2833, 5667)),
+    ("gpt-4-1-mini", patches(1536, 162)),
+    ("gpt-4-1-nano", patches(1536, 246)),
+    ("o1", tiles(75, 150)),
+    ("o3", tiles(75, 150)),
+    ("o4-mini", patches(1536, 172)),
+    ("codex-mini", patches(1536, 172)),
+    ("gpt-5", tiles(70, 140)),
+    ("gpt-5-mini", patches(1536, 120)),
+    ("gpt-5-nano", patches(1536, 150)),
+    ("gpt-5-2", patches(1536, 120)),
+    ("gpt-5-3", patches(1536, 120)),
+    ("gpt-5-4", patches(2500, 120)),
+    ("gpt-5-5", patches(2500, 120)),
+    ("gpt-5-6", patches(2500, 120)),
+    ("gpt-6", patches(2500, 120)),
     ("gemini", Fixed(1120)),
     ("gemini-1-5", GeminiTiles),
     ("gemini-2-0", GeminiTiles),
     ("gemini-2-5", GeminiTiles),
 ];
 
-/// The formula for all other models. Most OpenAI-compatible servers imitate it.
-const OTHER_IMAGES: ImageFormula = Tiles {
-    base: 85,
-    tile: 170,
-};
+/// The formula of GPT-4o and GPT-4.1, and for all other models. Most OpenAI-compatible servers
+/// imitate it.
+const OTHER_IMAGES: ImageFormula = tiles(85, 170);
+
+const fn tiles(base: u64, tile: u64) -> ImageFormula {
+    Tiles { base, tile }
+}
+
+const fn patches(most: u64, hundredths: u64) -> ImageFormula {
+    Patches { most, hundredths }
+}
 
 /// The tokens of one page of a PDF, by the beginning of the model's name. Anthropic states
 /// 1,500 to 3,000 for the text and adds the page as an image (platform.claude.com, "PDF

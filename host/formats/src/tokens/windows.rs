@@ -58,7 +58,6 @@ const WINDOWS: &[(&str, ModelWindow)] = &[
     ("claude-3-7", window(200_000, 64_000)),
     ("claude-sonnet-4", window(200_000, 64_000)),
     ("claude-sonnet-4-6", window(1_000_000, 128_000)),
-    ("claude-opus-4", window(200_000, 32_000)),
     ("claude-opus-4-5", window(200_000, 64_000)),
     ("claude-opus-4-6", window(1_000_000, 128_000)),
     ("claude-opus-4-7", window(1_000_000, 128_000)),
@@ -117,8 +116,6 @@ const WINDOWS: &[(&str, ModelWindow)] = &[
     ("deepseek-v4", window(1_048_576, 393_216)),
     // Alibaba
     ("qwen", window(131_072, 8_192)),
-    ("qwen-plus", window(131_072, 8_192)),
-    ("qwen-turbo", window(131_072, 8_192)),
     ("qwen-long", window(10_000_000, 8_192)),
     ("qwen2", window(32_768, 8_192)),
     ("qwen2-5", window(131_072, 8_192)),
@@ -138,7 +135,6 @@ const WINDOWS: &[(&str, ModelWindow)] = &[
     ("qwq", window(131_072, 32_768)),
     // Moonshot
     ("kimi", window(131_072, 16_384)),
-    ("kimi-k2", window(131_072, 16_384)),
     ("kimi-k2-0905", window(262_144, 32_768)),
     ("kimi-k2-thinking", window(262_144, 65_536)),
     ("kimi-k2-turbo", window(262_144, 32_768)),

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::content::{Speech, kind_of, time};
-use super::{Format, Read, no_project, nowhere, text};
+use super::content::{Speech, kind_of, summary, time};
+use super::{Format, Read, list, no_project, nowhere, text, text_of};
 use crate::entry::Kind;
 use crate::output::Output;
 
@@ -25,37 +25,26 @@ pub(super) static FORMAT: Format = Format {
 fn trajectory(path: &Path, trajectory: &Value, out: &mut Output<'_>) {
     let id = text(trajectory, "trajectory_id").or_else(|| text(trajectory, "session_id"));
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    let title = trajectory.pointer("/agent/name").and_then(Value::as_str);
+    let title = trajectory["agent"]["name"].as_str();
     out.conversation(id.unwrap_or(&name), None, title);
     if let Some(notes) = text(trajectory, "notes") {
-        Speech::new(Kind::Summary, None, None).text(Kind::Summary, notes, out);
+        summary(notes, None, None, out);
     }
-    let list = |of: &Value, name: &str| {
-        of.get(name)
-            .and_then(Value::as_array)
-            .cloned()
-            .unwrap_or_default()
-    };
-    for step in list(trajectory, "steps") {
-        let kind = kind_of(text(&step, "source").unwrap_or_default());
-        let mut speech = Speech::new(kind, time(step.get("timestamp")), None);
-        speech.text(
-            Kind::Thinking,
-            text(&step, "reasoning_content").unwrap_or_default(),
-            out,
-        );
-        speech.content(step.get("message").unwrap_or(&Value::Null), out);
-        for call in list(&step, "tool_calls") {
-            let arguments = call.get("arguments").unwrap_or(&Value::Null);
-            let name = text(&call, "function_name").unwrap_or("tool");
-            speech.call(name, arguments, text(&call, "tool_call_id"), out);
+    for step in list(&trajectory["steps"]) {
+        let kind = kind_of(text_of(step, "source"));
+        let mut speech = Speech::new(kind, time(&step["timestamp"]), None);
+        speech.text(Kind::Thinking, text_of(step, "reasoning_content"), out);
+        speech.content(&step["message"], out);
+        for call in list(&step["tool_calls"]) {
+            let name = text(call, "function_name").unwrap_or("tool");
+            speech.call(name, &call["arguments"], text(call, "tool_call_id"), out);
         }
-        for result in list(step.get("observation").unwrap_or(&Value::Null), "results") {
-            let content = result.get("content").unwrap_or(&Value::Null);
-            speech.result(None, content, text(&result, "source_call_id"), out);
+        for result in list(&step["observation"]["results"]) {
+            let call = text(result, "source_call_id");
+            speech.result(None, &result["content"], call, out);
         }
     }
-    for inner in list(trajectory, "subagent_trajectories") {
-        self::trajectory(path, &inner, out);
+    for inner in list(&trajectory["subagent_trajectories"]) {
+        self::trajectory(path, inner, out);
     }
 }

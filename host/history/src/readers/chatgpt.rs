@@ -9,8 +9,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::content::{Speech, kind_of, readable, time};
-use super::{Format, Read, no_project, nowhere, text};
+use super::content::{Speech, kind_of, readable, summary, time};
+use super::{Format, Read, list, no_project, nowhere, text, text_of};
 use crate::entry::Kind;
 use crate::output::Output;
 
@@ -26,57 +26,40 @@ fn conversation(_: &Path, conversation: &Value, out: &mut Output<'_>) {
     let id = text(conversation, "conversation_id").or_else(|| text(conversation, "id"));
     let title = text(conversation, "title");
     out.conversation(id.unwrap_or("conversation"), None, title);
-    let created = time(conversation.get("create_time"));
+    let created = time(&conversation["create_time"]);
     if let Some(title) = title {
-        Speech::new(Kind::Summary, created, Some("title")).text(Kind::Summary, title, out);
+        summary(title, created, Some("title"), out);
     }
     let nodes = conversation.get("mapping").and_then(Value::as_object);
     let messages = nodes.into_iter().flat_map(|nodes| nodes.values());
     let mut messages: Vec<&Value> = messages.filter_map(|node| node.get("message")).collect();
     // The sort is stable, so messages without a time stay where they are.
-    messages.sort_by_key(|message| time(message.get("create_time")));
+    messages.sort_by_key(|message| time(&message["create_time"]));
     for message in messages {
         self::message(message, out);
     }
 }
 
 fn message(message: &Value, out: &mut Output<'_>) {
-    let role = message
-        .pointer("/author/role")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    let content = message.get("content").unwrap_or(&Value::Null);
-    let kind_of_content = text(content, "content_type").unwrap_or_default();
+    let role = text_of(&message["author"], "role");
+    let content = &message["content"];
+    let kind_of_content = text_of(content, "content_type");
     if role == "system" && kind_of_content != "user_editable_context" {
         return;
     }
     let kind = kind_of(role);
-    let mut speech = Speech::new(kind, time(message.get("create_time")), text(message, "id"));
+    let mut speech = Speech::new(kind, time(&message["create_time"]), text(message, "id"));
     let recipient = text(message, "recipient").filter(|to| *to != "all");
-    let author = message.pointer("/author/name").and_then(Value::as_str);
+    let author = message["author"]["name"].as_str();
     match kind_of_content {
         "thoughts" => {
-            let thoughts = content.get("thoughts").map(readable);
-            speech.text(Kind::Thinking, &thoughts.unwrap_or_default(), out);
+            speech.text(Kind::Thinking, &readable(&content["thoughts"]), out);
         }
-        "reasoning_recap" => speech.text(
-            Kind::Thinking,
-            text(content, "content").unwrap_or_default(),
-            out,
-        ),
+        "reasoning_recap" => speech.text(Kind::Thinking, text_of(content, "content"), out),
         _ if kind == Kind::Assistant && recipient.is_some() => {
-            let said = readable(
-                content
-                    .get("text")
-                    .or_else(|| content.get("parts"))
-                    .unwrap_or(&Value::Null),
-            );
-            speech.call(
-                recipient.unwrap_or_default(),
-                &Value::String(said),
-                None,
-                out,
-            );
+            let code = content.get("text").unwrap_or(&content["parts"]);
+            let code = Value::String(readable(code));
+            speech.call(recipient.unwrap_or_default(), &code, None, out);
         }
         _ if kind == Kind::ToolResult => {
             let said = ["text", "result", "parts"]
@@ -89,13 +72,8 @@ fn message(message: &Value, out: &mut Output<'_>) {
             None => speech.content(content, out),
         },
     }
-    for file in message
-        .pointer("/metadata/attachments")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
-        speech.attachment(text(file, "name").unwrap_or_default(), out);
+    for file in list(&message["metadata"]["attachments"]) {
+        speech.attachment(text_of(file, "name"), out);
     }
 }
 

@@ -9,9 +9,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::content::{Speech, kind_of, time};
-use super::{Format, Read, no_project, nowhere, text};
-use crate::entry::Kind;
+use super::content::{Speech, kind_of, summary, time};
+use super::{Format, Read, list, no_project, nowhere, text, text_of};
 use crate::output::Output;
 
 pub(super) static FORMAT: Format = Format {
@@ -29,47 +28,28 @@ fn conversation(_: &Path, conversation: &Value, out: &mut Output<'_>) {
         None,
         title,
     );
-    let created = time(conversation.get("created_at"));
+    let created = time(&conversation["created_at"]);
     for member in ["name", "summary"] {
-        let said = text(conversation, member).unwrap_or_default();
-        Speech::new(Kind::Summary, created, Some(member)).text(Kind::Summary, said, out);
+        let said = text_of(conversation, member);
+        summary(said, created, Some(member), out);
     }
-    for message in conversation
-        .get("chat_messages")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
+    for message in list(&conversation["chat_messages"]) {
         self::message(message, out);
     }
 }
 
 fn message(message: &Value, out: &mut Output<'_>) {
-    let kind = kind_of(text(message, "sender").unwrap_or_default());
-    let mut speech = Speech::new(kind, time(message.get("created_at")), text(message, "uuid"));
+    let kind = kind_of(text_of(message, "sender"));
+    let mut speech = Speech::new(kind, time(&message["created_at"]), text(message, "uuid"));
     let content = message
         .get("content")
         .filter(|content| content.as_array().is_some_and(|parts| !parts.is_empty()));
     // Older exports have the text alone.
-    speech.content(
-        content
-            .or_else(|| message.get("text"))
-            .unwrap_or(&Value::Null),
-        out,
-    );
+    speech.content(content.unwrap_or(&message["text"]), out);
     for member in ["attachments", "files", "files_v2"] {
-        for file in message
-            .get(member)
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-        {
-            speech.attachment(text(file, "file_name").unwrap_or_default(), out);
-            speech.text(
-                kind,
-                text(file, "extracted_content").unwrap_or_default(),
-                out,
-            );
+        for file in list(&message[member]) {
+            speech.attachment(text_of(file, "file_name"), out);
+            speech.text(kind, text_of(file, "extracted_content"), out);
         }
     }
 }

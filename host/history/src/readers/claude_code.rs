@@ -12,8 +12,8 @@ use contexture_formats::{Format as Wire, LoggedBy, logged_messages};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::content::Speech;
-use super::{Format, Read, files_with, no_project};
+use super::content::{Speech, kind_of, summary, time};
+use super::{Format, Read, files_with, json, no_project, text_of};
 use crate::entry::Kind;
 use crate::output::Output;
 use crate::places::Places;
@@ -31,7 +31,10 @@ pub(super) static FORMAT: Format = Format {
         };
         sample.lines.iter().any(is_line)
     },
-    read: Read::Lines { read, project },
+    read: Read::Lines {
+        read,
+        project: "/cwd",
+    },
     project_of_path: no_project,
 };
 
@@ -66,27 +69,23 @@ struct Line<'a> {
     is_error: Option<Value>,
 }
 
-fn project(line: &str) -> Option<String> {
-    Some(super::text(&super::json(line).ok()?, "cwd")?.to_owned())
-}
-
 fn read(line: &str, out: &mut Output<'_>) -> Result<(), String> {
     let value: Value;
     let head = match serde_json::from_str(line) {
         Ok(head) => head,
         Err(_) => {
-            value = super::json(line)?;
+            value = json(line)?;
             Line::deserialize(&value).map_err(|error| error.to_string())?
         }
     };
     for title in [head.summary, head.title].into_iter().flatten() {
-        Speech::new(Kind::Summary, None, None).text(Kind::Summary, &title, out);
+        summary(&title, None, None, out);
     }
     if head.is_error == Some(Value::Bool(true)) {
         // The model never saw it, but users look for it.
-        let line: Value = super::json(line)?;
-        let time = super::content::time(line.get("timestamp"));
-        Speech::new(Kind::Note, time, None).content(&line["message"]["content"], out);
+        let line = json(line)?;
+        Speech::new(Kind::Note, time(&line["timestamp"]), None)
+            .content(&line["message"]["content"], out);
         return Ok(());
     }
     if !matches!(
@@ -96,11 +95,9 @@ fn read(line: &str, out: &mut Output<'_>) -> Result<(), String> {
         return Ok(());
     }
     for message in logged_messages(Wire::ClaudeCode, line).map_err(|error| error.to_string())? {
-        let body: Value = super::json(&message.json)?;
+        let body = json(&message.json)?;
         let kind = match message.by {
-            LoggedBy::Role => {
-                super::content::kind_of(super::text(&body, "role").unwrap_or_default())
-            }
+            LoggedBy::Role => kind_of(text_of(&body, "role")),
             LoggedBy::Program => Kind::Note,
             LoggedBy::Summary => Kind::Summary,
         };

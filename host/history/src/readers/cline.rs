@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::content::{Speech, kind_of, time};
-use super::{Format, Read, json_of, no_project, text};
+use super::{Format, Read, json_in, list, no_project, text, text_of};
 use crate::entry::Kind;
 use crate::output::Output;
 use crate::places::Places;
@@ -86,20 +86,16 @@ fn read(path: &Path, document: &Value, out: &mut Output<'_>) {
         .and_then(Path::file_name)
         .unwrap_or_default()
         .to_string_lossy();
-    let item = std::fs::read(path.with_file_name("history_item.json")).ok();
     // The file only names the project. Without it, the task is read all the same.
-    let item: Value = item
-        .and_then(|item| json_of(&item).ok())
-        .unwrap_or_default();
-    let messages = document.as_array().map_or(&[][..], Vec::as_slice);
-    let named = text(&item, "workspace").or_else(|| messages.first().and_then(directory));
+    let item = json_in(&path.with_file_name("history_item.json")).unwrap_or_default();
+    let named = text(&item, "workspace").or_else(|| directory(&document[0]));
     out.conversation(&task, named, None);
-    for message in messages {
-        let kind = kind_of(text(message, "role").unwrap_or_default());
+    for message in list(document) {
+        let kind = kind_of(text_of(message, "role"));
         let is_summary = message.get("isSummary").is_some_and(|is| is == true);
         let kind = if is_summary { Kind::Summary } else { kind };
-        let mut speech = Speech::new(kind, time(message.get("ts")), None);
-        let content = message.get("content").unwrap_or(&Value::Null);
+        let mut speech = Speech::new(kind, time(&message["ts"]), None);
+        let content = &message["content"];
         // A prompt is a list of parts, or a string.
         for part in content.as_array().unwrap_or(&vec![content.clone()]) {
             let is_added =
@@ -115,8 +111,7 @@ fn read(path: &Path, document: &Value, out: &mut Output<'_>) {
 
 /// The folder in which the task began. The first prompt names it.
 fn directory(message: &Value) -> Option<&str> {
-    let parts = message.get("content")?.as_array()?;
-    parts.iter().find_map(|part| {
+    list(&message["content"]).find_map(|part| {
         let said = text(part, "text")?;
         let (_, after) = said.split_once("Directory (")?;
         Some(after.split_once(')')?.0)

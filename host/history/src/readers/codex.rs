@@ -10,7 +10,7 @@ use contexture_formats::{Format as Wire, LoggedBy, logged_messages};
 use serde_json::Value;
 
 use super::content::{Speech, kind_of};
-use super::{Format, Read, files_with, json, no_project, text};
+use super::{Format, Read, files_with, json, no_project, text, text_of};
 use crate::entry::Kind;
 use crate::output::Output;
 use crate::places::Places;
@@ -20,13 +20,16 @@ pub(super) static FORMAT: Format = Format {
     find,
     recognise: |sample| {
         let is_line = |line: &Value| {
-            let kind = text(line, "type").unwrap_or_default();
+            let kind = text_of(line, "type");
             matches!(kind, "session_meta" | "response_item" | "turn_context")
                 && line.get("payload").is_some()
         };
         sample.lines.iter().any(is_line)
     },
-    read: Read::Lines { read, project },
+    read: Read::Lines {
+        read,
+        project: "/payload/cwd",
+    },
     project_of_path: no_project,
 };
 
@@ -35,11 +38,6 @@ fn find(places: &Places<'_>) -> Vec<PathBuf> {
     let folders =
         ["sessions", "archived_sessions"].map(|folder| files_with("jsonl", &home.join(folder), 4));
     folders.concat()
-}
-
-fn project(line: &str) -> Option<String> {
-    let line = json(line).ok()?;
-    Some(line.pointer("/payload/cwd")?.as_str()?.to_owned())
 }
 
 fn read(line: &str, out: &mut Output<'_>) -> Result<(), String> {
@@ -65,7 +63,7 @@ fn read(line: &str, out: &mut Output<'_>) -> Result<(), String> {
 /// heading that Codex puts before the instructions of a project. If a user begins a prompt with
 /// `<`, it is a note, too: it is found, but ranked lower.
 fn is_injected(item: &Value) -> bool {
-    let first = item.pointer("/content/0/text").and_then(Value::as_str);
+    let first = item["content"][0]["text"].as_str();
     first.is_some_and(|first| {
         first.starts_with('<') || first.starts_with("# AGENTS.md instructions")
     })

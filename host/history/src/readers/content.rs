@@ -8,7 +8,7 @@
 use contexture_formats::{parse_json, parse_time, time_of_number};
 use serde_json::Value;
 
-use super::text;
+use super::{list, text, text_of};
 use crate::entry::{Entry, Kind};
 use crate::output::Output;
 
@@ -92,11 +92,8 @@ impl<'a> Speech<'a> {
         id: Option<&str>,
         out: &mut Output<'_>,
     ) {
-        let (files, rest): (Vec<&Value>, Vec<&Value>) = value
-            .as_array()
-            .into_iter()
-            .flatten()
-            .partition(|part| is_attachment(part));
+        let (files, rest): (Vec<&Value>, Vec<&Value>) =
+            list(value).partition(|part| is_attachment(part));
         // A result with pictures is a list. Without them, the rest is still one text.
         let said = match files.is_empty() {
             true => readable(value),
@@ -132,7 +129,7 @@ impl<'a> Speech<'a> {
                 .find_map(|name| part.get(*name))
                 .unwrap_or(&Value::Null)
         };
-        let kind = text(part, "type").unwrap_or_default();
+        let kind = text_of(part, "type");
         let id = any(&[
             "tool_use_id", "tool_call_id", "call_id", "toolCallId", "callID", "id",
         ])
@@ -205,7 +202,7 @@ impl<'a> Speech<'a> {
                 let name = name_of_attachment(part);
                 self.attachment(&name, out);
                 // A document of text is more than its name.
-                if part.pointer("/source/type").and_then(Value::as_str) == Some("text") {
+                if part["source"]["type"] == "text" {
                     let said = readable(&part["source"]["data"]);
                     self.text(self.kind, &said, out);
                 }
@@ -218,14 +215,9 @@ impl<'a> Speech<'a> {
     fn untyped(&mut self, part: &Value, out: &mut Output<'_>) {
         if let Some(call) = part.get("functionCall") {
             let name = text(call, "name").unwrap_or("tool");
-            self.call(
-                name,
-                call.get("args").unwrap_or(&Value::Null),
-                text(call, "id"),
-                out,
-            );
+            self.call(name, &call["args"], text(call, "id"), out);
         } else if let Some(answer) = part.get("functionResponse") {
-            let response = answer.get("response").unwrap_or(&Value::Null);
+            let response = &answer["response"];
             // A response is an object with the output or the error as its only member.
             let value = response
                 .get("output")
@@ -252,7 +244,7 @@ impl<'a> Speech<'a> {
 
 /// Whether a part is a file or a picture.
 fn is_attachment(part: &Value) -> bool {
-    let kind = text(part, "type").unwrap_or_default();
+    let kind = text_of(part, "type");
     matches!(
         kind,
         "image"
@@ -368,10 +360,15 @@ fn is_data(text: &str) -> bool {
         || text.len() >= DATA_BYTES && !text.bytes().any(|byte| byte.is_ascii_whitespace())
 }
 
+/// Adds a summary of a conversation, or its title, which says what it is about too.
+pub(super) fn summary(text: &str, time_ms: Option<i64>, id: Option<&str>, out: &mut Output<'_>) {
+    Speech::new(Kind::Summary, time_ms, id).text(Kind::Summary, text, out);
+}
+
 /// Reads a time in any form that a log has: text in ISO 8601, or a number, whose size tells its
 /// unit. `None` if it is neither.
-pub(super) fn time(value: Option<&Value>) -> Option<i64> {
-    match value? {
+pub(super) fn time(value: &Value) -> Option<i64> {
+    match value {
         Value::String(text) => parse_time(text),
         value => time_of_number(value.as_f64()?),
     }
@@ -396,7 +393,7 @@ pub(super) fn message(
     id: Option<&str>,
     out: &mut Output<'_>,
 ) {
-    let role = text(message, "role").unwrap_or_default();
+    let role = text_of(message, "role");
     let kind = kind_of(role);
     let mut speech = Speech::new(kind, time_ms, id);
     for member in ["reasoning_content", "reasoning"] {
@@ -404,7 +401,7 @@ pub(super) fn message(
             speech.text(Kind::Thinking, said, out);
         }
     }
-    let content = message.get("content").unwrap_or(&Value::Null);
+    let content = &message["content"];
     match kind {
         Kind::ToolResult => {
             let call = ["tool_call_id", "toolCallId", "call_id"]
@@ -415,12 +412,7 @@ pub(super) fn message(
         }
         _ => speech.content(content, out),
     }
-    for call in message
-        .get("tool_calls")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
+    for call in list(&message["tool_calls"]) {
         let function = call.get("function").unwrap_or(call);
         let arguments = function.get("arguments").or_else(|| function.get("args"));
         let name = text(function, "name").unwrap_or("tool");

@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use super::content::Speech;
+use super::content::{Speech, summary};
 use super::{Format, Read, no_project, nowhere};
 use crate::entry::Kind;
 use crate::output::Output;
@@ -37,7 +37,7 @@ fn read(_: &Path, export: &str, out: &mut Output<'_>) {
             _ => None,
         };
         if let Some(title) = line.strip_prefix("# ").filter(|_| said.0 == Kind::Note) {
-            Speech::new(Kind::Summary, None, None).text(Kind::Summary, title, out);
+            summary(title, None, None, out);
         } else if let Some(kind) = speaker {
             say(std::mem::replace(&mut said, (kind, String::new())), out);
         } else {

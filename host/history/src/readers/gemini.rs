@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::content::{Speech, kind_of, time};
-use super::{Format, Read, files_with, json, text};
+use super::content::{Speech, kind_of, summary, time};
+use super::{Format, Read, files_with, json, list, text, text_of};
 use crate::entry::Kind;
 use crate::output::Output;
 use crate::places::Places;
@@ -67,8 +67,7 @@ pub(super) fn project_of_path(log: &Path) -> Option<String> {
 }
 
 pub(super) fn document(path: &Path, document: &Value, out: &mut Output<'_>) {
-    let messages = document.get("messages").and_then(Value::as_array);
-    conversation(path, document, messages.into_iter().flatten(), out);
+    conversation(path, document, list(&document["messages"]), out);
 }
 
 /// Reads the log as a whole, because a line may change any message before it. A line that cannot be
@@ -95,11 +94,7 @@ fn lines(path: &Path, log: &str, out: &mut Output<'_>) {
             Ok(line) if line.get("id").is_some() => put(line),
             Ok(line) => {
                 let set = line.get("$set").unwrap_or(&line);
-                set.get("messages")
-                    .and_then(Value::as_array)
-                    .into_iter()
-                    .flatten()
-                    .for_each(|one| put(one.clone()));
+                list(&set["messages"]).for_each(|one| put(one.clone()));
                 if is_head(set) || set.get("summary").is_some() {
                     head = set.clone();
                 }
@@ -121,10 +116,10 @@ fn conversation<'v>(
     let session = text(head, "sessionId")
         .or_else(|| path.file_stem()?.to_str())
         .unwrap_or_default();
-    let summary = text(head, "summary");
-    out.conversation(session, project_of_path(path).as_deref(), summary);
-    if let Some(summary) = summary {
-        Speech::new(Kind::Summary, None, Some("summary")).text(Kind::Summary, summary, out);
+    let said = text(head, "summary");
+    out.conversation(session, project_of_path(path).as_deref(), said);
+    if let Some(said) = said {
+        summary(said, None, Some("summary"), out);
     }
     for message in messages {
         self::message(message, out);
@@ -132,16 +127,11 @@ fn conversation<'v>(
 }
 
 fn message(message: &Value, out: &mut Output<'_>) {
-    let time_ms = time(message.get("timestamp"));
-    let kind = kind_of(text(message, "type").unwrap_or_default());
+    let time_ms = time(&message["timestamp"]);
+    let kind = kind_of(text_of(message, "type"));
     let mut speech = Speech::new(kind, time_ms, text(message, "id"));
-    for thought in message
-        .get("thoughts")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
-        let part = |name| text(thought, name).unwrap_or_default();
+    for thought in list(&message["thoughts"]) {
+        let part = |name| text_of(thought, name);
         speech.text(
             Kind::Thinking,
             format!("{}\n{}", part("subject"), part("description")).trim(),
@@ -151,21 +141,11 @@ fn message(message: &Value, out: &mut Output<'_>) {
     if let Some(content) = message.get("content") {
         speech.content(content, out);
     }
-    for call in message
-        .get("toolCalls")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
+    for call in list(&message["toolCalls"]) {
         let id = text(call, "id");
         // A call that is saved again with its result keeps the key of its own.
-        let mut speech = Speech::new(Kind::Assistant, time(call.get("timestamp")).or(time_ms), id);
-        speech.call(
-            text(call, "name").unwrap_or("tool"),
-            call.get("args").unwrap_or(&Value::Null),
-            id,
-            out,
-        );
+        let mut speech = Speech::new(Kind::Assistant, time(&call["timestamp"]).or(time_ms), id);
+        speech.call(text(call, "name").unwrap_or("tool"), &call["args"], id, out);
         match call.get("result").filter(|result| !result.is_null()) {
             Some(result) => speech.content(result, out),
             None => {

@@ -9,9 +9,8 @@ use std::path::PathBuf;
 use rusqlite::Connection;
 use serde_json::Value;
 
-use super::content::{Speech, kind_of, time};
-use super::{Format, Read, files_with, json, no_project, text};
-use crate::entry::Kind;
+use super::content::{Speech, kind_of, summary, time};
+use super::{Format, Read, files_with, json, list, no_project, text, text_of};
 use crate::output::Output;
 use crate::places::Places;
 
@@ -34,7 +33,10 @@ pub(super) static LINES: Format = Format {
             .first()
             .is_some_and(|line| line.get("working_dir").is_some())
     },
-    read: Read::Lines { read, project },
+    read: Read::Lines {
+        read,
+        project: "/working_dir",
+    },
     project_of_path: no_project,
 };
 
@@ -87,19 +89,14 @@ fn database(db: &Connection, since: u64, out: &mut Output<'_>) -> rusqlite::Resu
         let title: Option<String> = session.get(2)?;
         out.conversation(&id, folder.as_deref(), title.as_deref());
         if let Some(title) = &title {
-            Speech::new(Kind::Summary, None, None).text(Kind::Summary, title, out);
+            summary(title, None, None, out);
         }
         let mut rows = messages.query([&id])?;
         while let Some(row) = rows.next()? {
             let (role, content): (String, String) = (row.get(0)?, row.get(1)?);
             let created: Option<f64> = row.get(2)?;
             match json(&content) {
-                Ok(content) => said(
-                    &role,
-                    &content,
-                    time(created.map(Value::from).as_ref()),
-                    out,
-                ),
+                Ok(content) => said(&role, &content, time(&Value::from(created)), out),
                 Err(error) => {
                     out.damaged(|| format!("a message of the session {id} is not JSON: {error}"))
                 }
@@ -109,37 +106,33 @@ fn database(db: &Connection, since: u64, out: &mut Output<'_>) -> rusqlite::Resu
     Ok(last.cast_unsigned())
 }
 
-fn project(line: &str) -> Option<String> {
-    Some(text(&json(line).ok()?, "working_dir")?.to_owned())
-}
-
 fn read(line: &str, out: &mut Output<'_>) -> Result<(), String> {
     let message = json(line)?;
     let Some(role) = text(&message, "role") else {
         // The first line describes the session.
-        let title = text(&message, "description").unwrap_or_default();
-        Speech::new(Kind::Summary, None, None).text(Kind::Summary, title, out);
+        let title = text_of(&message, "description");
+        summary(title, None, None, out);
         return Ok(());
     };
-    let content = message.get("content").unwrap_or(&Value::Null);
-    said(role, content, time(message.get("created")), out);
+    let content = &message["content"];
+    said(role, content, time(&message["created"]), out);
     Ok(())
 }
 
 fn said(role: &str, content: &Value, time_ms: Option<i64>, out: &mut Output<'_>) {
     let mut speech = Speech::new(kind_of(role), time_ms, None);
-    for part in content.as_array().into_iter().flatten() {
+    for part in list(content) {
         let id = text(part, "id");
-        match text(part, "type").unwrap_or_default() {
+        match text_of(part, "type") {
             "toolRequest" | "frontendToolRequest" => {
-                let call = part.get("toolCall").unwrap_or(&Value::Null);
+                let call = &part["toolCall"];
                 let call = call.get("value").unwrap_or(call);
-                let arguments = call.get("arguments").or_else(|| call.get("error"));
+                let arguments = call.get("arguments").unwrap_or(&call["error"]);
                 let name = text(call, "name").unwrap_or("tool");
-                speech.call(name, arguments.unwrap_or(&Value::Null), id, out);
+                speech.call(name, arguments, id, out);
             }
             "toolResponse" => {
-                let result = part.get("toolResult").unwrap_or(&Value::Null);
+                let result = &part["toolResult"];
                 let value = result
                     .get("value")
                     .or_else(|| result.get("error"))

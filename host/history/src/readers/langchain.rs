@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::content::{Speech, kind_of, message};
-use super::{Format, Read, no_project, nowhere, text};
+use super::{Format, Read, list, no_project, nowhere, text, text_of};
 use crate::entry::Kind;
 use crate::output::Output;
 
@@ -25,9 +25,9 @@ pub(super) static FORMAT: Format = Format {
 };
 
 fn read(_: &Path, messages: &Value, out: &mut Output<'_>) {
-    for one in messages.as_array().into_iter().flatten() {
+    for one in list(messages) {
         let (kind, data) = match (one.get("data"), one.get("kwargs")) {
-            (Some(data), _) => (text(one, "type").unwrap_or_default().to_owned(), data),
+            (Some(data), _) => (text_of(one, "type").to_owned(), data),
             (None, Some(data)) => {
                 // `["langchain", "schema", "messages", "HumanMessage"]`
                 let class = one
@@ -57,14 +57,12 @@ fn read(_: &Path, messages: &Value, out: &mut Output<'_>) {
         if let Some(data) = data.as_object_mut() {
             data.insert("role".to_owned(), Value::String(role.clone()));
         }
-        if let Some(thoughts) = data
-            .pointer("/additional_kwargs/reasoning_content")
-            .and_then(Value::as_str)
-        {
+        if let Some(thoughts) = data["additional_kwargs"]["reasoning_content"].as_str() {
             Speech::new(Kind::Thinking, None, None).text(Kind::Thinking, thoughts, out);
         }
         // Calls that are content parts are repeated in `tool_calls`.
-        if kind_of(&role) == Kind::Assistant && has_calls(&data) {
+        let has_calls = list(&data["tool_calls"]).next().is_some();
+        if kind_of(&role) == Kind::Assistant && has_calls {
             let parts = data.get_mut("content").and_then(Value::as_array_mut);
             if let Some(parts) = parts {
                 parts.retain(|part| {
@@ -77,11 +75,4 @@ fn read(_: &Path, messages: &Value, out: &mut Output<'_>) {
         }
         message(&data, None, None, out);
     }
-}
-
-fn has_calls(message: &Value) -> bool {
-    message
-        .get("tool_calls")
-        .and_then(Value::as_array)
-        .is_some_and(|calls| !calls.is_empty())
 }

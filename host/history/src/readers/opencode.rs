@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 use serde_json::Value;
 
-use super::content::{Speech, kind_of, time};
-use super::{Format, Read, files_with, json_of, no_project, text};
+use super::content::{Speech, kind_of, summary, time};
+use super::{Format, Read, files_with, json_in, list, no_project, text, text_of};
 use crate::entry::Kind;
 use crate::output::Output;
 use crate::places::Places;
@@ -107,7 +107,7 @@ fn database(db: &Connection, since: u64, out: &mut Output<'_>) -> rusqlite::Resu
 fn begin(id: &str, directory: Option<&str>, title: Option<&str>, out: &mut Output<'_>) {
     out.conversation(id, directory, title);
     if let Some(title) = title {
-        Speech::new(Kind::Summary, None, Some("title")).text(Kind::Summary, title, out);
+        summary(title, None, Some("title"), out);
     }
 }
 
@@ -123,10 +123,8 @@ fn folder(folder: &Path, out: &mut Output<'_>) -> std::io::Result<()> {
     let heads = heads
         .iter()
         .map(|project| project.join(format!("{session}.json")));
-    let head = heads
-        .filter_map(|head| std::fs::read(head).ok())
-        .find_map(|head| json_of(&head).ok());
-    let head: Value = head.unwrap_or_default();
+    let head = heads.filter_map(|head| json_in(&head).ok()).next();
+    let head = head.unwrap_or_default();
     begin(
         &session,
         text(&head, "directory"),
@@ -141,7 +139,7 @@ fn folder(folder: &Path, out: &mut Output<'_>) -> std::io::Result<()> {
         )
     });
     for (id, message) in messages {
-        let created = time(message.pointer("/time/created"));
+        let created = time(&message["time"]["created"]);
         for (id, part) in values(&storage.join("part").join(&id), out) {
             self::part(&id, &part, &message, created, out);
         }
@@ -160,8 +158,7 @@ fn values(folder: &Path, out: &mut Output<'_>) -> Vec<(String, Value)> {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        let read = std::fs::read(&file).map_err(|error| error.to_string());
-        match read.and_then(|json| json_of(&json)) {
+        match json_in(&file) {
             Ok(value) => values.push((id, value)),
             Err(error) => out.damaged(|| format!("{} cannot be read: {error}", file.display())),
         }
@@ -173,39 +170,29 @@ fn part(id: &str, part: &Value, message: &Value, created: Option<i64>, out: &mut
     let kind = match message.get("summary") {
         // The answer to a compaction.
         Some(Value::Bool(true)) => Kind::Summary,
-        _ => kind_of(text(message, "role").unwrap_or_default()),
+        _ => kind_of(text_of(message, "role")),
     };
-    let is_synthetic = part
-        .get("synthetic")
-        .is_some_and(|synthetic| synthetic == true);
-    let kind = if is_synthetic && kind == Kind::User {
-        Kind::Note
-    } else {
-        kind
+    let kind = match part["synthetic"] == true && kind == Kind::User {
+        true => Kind::Note,
+        false => kind,
     };
-    let started =
-        time(part.pointer("/time/start")).or_else(|| time(part.pointer("/state/time/start")));
+    let started = time(&part["time"]["start"]).or_else(|| time(&part["state"]["time"]["start"]));
     let mut speech = Speech::new(kind, started.or(created), Some(id));
-    match text(part, "type").unwrap_or_default() {
+    match text_of(part, "type") {
         "tool" => {
             let call = text(part, "callID");
             let name = text(part, "tool").unwrap_or("tool");
-            let state = part.get("state").unwrap_or(&Value::Null);
-            speech.call(name, state.get("input").unwrap_or(&Value::Null), call, out);
+            let state = &part["state"];
+            speech.call(name, &state["input"], call, out);
             if let Some(result) = state.get("output").or_else(|| state.get("error")) {
                 speech.result(Some(name), result, call, out);
             }
-            for file in state
-                .get("attachments")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-            {
+            for file in list(&state["attachments"]) {
                 speech.content(file, out);
             }
         }
         "subtask" | "agent" | "text" | "reasoning" | "file" => speech.content(part, out),
-        "retry" => speech.content(part.get("error").unwrap_or(&Value::Null), out),
+        "retry" => speech.content(&part["error"], out),
         // Steps, snapshots, patches and marks of compactions say nothing.
         _ => {}
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::content::{Speech, kind_of, message, time};
-use super::{Format, Read, files_with, json_of, no_project, text};
+use super::{Format, Read, files_with, json_in, list, no_project, text, text_of};
 use crate::entry::Kind;
 use crate::output::Output;
 use crate::places::Places;
@@ -57,18 +57,12 @@ fn read(folder: &Path, out: &mut Output<'_>) -> std::io::Result<()> {
         (digits.unwrap_or(u64::MAX), name)
     };
     files.sort_by_cached_key(number);
-    let base = std::fs::read(folder.join("base_state.json")).ok();
-    let base: Value = base
-        .and_then(|base| json_of(&base).ok())
-        .unwrap_or_default();
-    let project = base
-        .pointer("/workspace/working_dir")
-        .and_then(Value::as_str);
+    let base = json_in(&folder.join("base_state.json")).unwrap_or_default();
+    let project = base["workspace"]["working_dir"].as_str();
     let session = folder.file_name().unwrap_or_default().to_string_lossy();
     out.conversation(&session, project, None);
     for file in files {
-        let read = std::fs::read(&file).map_err(|error| error.to_string());
-        match read.and_then(|json| json_of(&json)) {
+        match json_in(&file) {
             Ok(event) => self::event(&event, out),
             Err(error) => out.damaged(|| format!("{} cannot be read: {error}", file.display())),
         }
@@ -77,55 +71,45 @@ fn read(folder: &Path, out: &mut Output<'_>) -> std::io::Result<()> {
 }
 
 fn event(event: &Value, out: &mut Output<'_>) {
-    let time_ms = time(event.get("timestamp"));
-    let source = text(event, "source").unwrap_or_default();
+    let time_ms = time(&event["timestamp"]);
+    let source = text_of(event, "source");
     let mut speech = Speech::new(kind_of(source), time_ms, None);
     let id = text(event, "tool_call_id");
     let name = text(event, "tool_name").unwrap_or("tool");
-    let member = |name: &str| event.get(name).unwrap_or(&Value::Null);
-    match text(event, "kind").unwrap_or_default() {
+    match text_of(event, "kind") {
         "" => older(event, speech, out),
         "MessageEvent" => {
-            let said = member("llm_message");
+            let said = &event["llm_message"];
             thoughts(said, &mut speech, out);
-            speech.content(said.get("content").unwrap_or(&Value::Null), out);
+            speech.content(&said["content"], out);
         }
         "ActionEvent" => {
             thoughts(event, &mut speech, out);
-            speech.content(member("thought"), out);
-            let arguments = event
-                .pointer("/tool_call/arguments")
-                .filter(|arguments| !arguments.is_null());
-            speech.call(name, arguments.unwrap_or(member("action")), id, out);
+            speech.content(&event["thought"], out);
+            let arguments = match &event["tool_call"]["arguments"] {
+                Value::Null => &event["action"],
+                arguments => arguments,
+            };
+            speech.call(name, arguments, id, out);
         }
         "ObservationEvent" => {
-            let observation = member("observation");
+            let observation = &event["observation"];
             let content = observation
                 .get("content")
                 .or_else(|| observation.get("output"));
             speech.result(Some(name), content.unwrap_or(observation), id, out);
         }
-        "AgentErrorEvent" => speech.result(Some(name), member("error"), id, out),
-        "UserRejectObservation" => speech.result(Some(name), member("rejection_reason"), id, out),
-        "ConversationErrorEvent" => {
-            speech.text(Kind::Note, text(event, "detail").unwrap_or_default(), out)
-        }
+        "AgentErrorEvent" => speech.result(Some(name), &event["error"], id, out),
+        "UserRejectObservation" => speech.result(Some(name), &event["rejection_reason"], id, out),
+        "ConversationErrorEvent" => speech.text(Kind::Note, text_of(event, "detail"), out),
         // Condensations and their summaries.
-        _ => speech.text(
-            Kind::Summary,
-            text(event, "summary").unwrap_or_default(),
-            out,
-        ),
+        _ => speech.text(Kind::Summary, text_of(event, "summary"), out),
     }
 }
 
 /// Adds the thinking of an event or a message.
 fn thoughts(of: &Value, speech: &mut Speech<'_>, out: &mut Output<'_>) {
-    speech.text(
-        Kind::Thinking,
-        text(of, "reasoning_content").unwrap_or_default(),
-        out,
-    );
+    speech.text(Kind::Thinking, text_of(of, "reasoning_content"), out);
     if let Some(blocks) = of.get("thinking_blocks") {
         speech.content(blocks, out);
     }
@@ -133,33 +117,23 @@ fn thoughts(of: &Value, speech: &mut Speech<'_>, out: &mut Output<'_>) {
 
 /// Reads an event of a version before the agent SDK.
 fn older(event: &Value, mut speech: Speech<'_>, out: &mut Output<'_>) {
-    let null = Value::Null;
-    let arguments = event.get("args").unwrap_or(&null);
-    let argument = |name| text(arguments, name).unwrap_or_default();
+    let arguments = &event["args"];
+    let argument = |name| text_of(arguments, name);
     // An observation names its action by the id of the event if the model made no call.
     let number = |name| {
-        event
-            .get(name)
-            .and_then(Value::as_i64)
-            .map(|id| format!("event-{id}"))
+        let id = event[name].as_i64();
+        id.map(|id| format!("event-{id}"))
     };
-    let made = event
-        .pointer("/tool_call_metadata/tool_call_id")
-        .and_then(Value::as_str);
+    let made = event["tool_call_metadata"]["tool_call_id"].as_str();
     if let Some(observation) = text(event, "observation") {
         let id = made.map(ToOwned::to_owned).or_else(|| number("cause"));
         match observation {
             "agent_state_changed" | "null" | "system" => {}
-            _ => speech.result(
-                Some(observation),
-                event.get("content").unwrap_or(&null),
-                id.as_deref(),
-                out,
-            ),
+            _ => speech.result(Some(observation), &event["content"], id.as_deref(), out),
         }
         return;
     }
-    match text(event, "action").unwrap_or_default() {
+    match text_of(event, "action") {
         "system" | "change_agent_state" | "recall" | "null" | "" => {}
         "message" => {
             message(
@@ -169,12 +143,7 @@ fn older(event: &Value, mut speech: Speech<'_>, out: &mut Output<'_>) {
                 out,
             );
             for member in ["image_urls", "file_urls"] {
-                for file in arguments
-                    .get(member)
-                    .and_then(Value::as_array)
-                    .into_iter()
-                    .flatten()
-                {
+                for file in list(&arguments[member]) {
                     let name = file.as_str().filter(|name| !name.starts_with("data:"));
                     speech.attachment(name.unwrap_or("image"), out);
                 }

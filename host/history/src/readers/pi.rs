@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use super::content::{Speech, message, time};
-use super::{Format, Read, files_with, json, no_project, text};
+use super::{Format, Read, files_with, json, list, no_project, text, text_of};
 use crate::entry::Kind;
 use crate::output::Output;
 
@@ -21,66 +21,42 @@ pub(super) static FORMAT: Format = Format {
         let first = sample.lines.first();
         first.is_some_and(|line| text(line, "type") == Some("session") && line.get("cwd").is_some())
     },
-    read: Read::Lines { read, project },
+    read: Read::Lines {
+        read,
+        project: "/cwd",
+    },
     project_of_path: no_project,
 };
 
-fn project(line: &str) -> Option<String> {
-    Some(text(&json(line).ok()?, "cwd")?.to_owned())
-}
-
 fn read(line: &str, out: &mut Output<'_>) -> Result<(), String> {
     let entry = json(line)?;
-    let time_ms = time(entry.get("timestamp"));
+    let time_ms = time(&entry["timestamp"]);
     let mut speech = Speech::new(Kind::Note, time_ms, None);
-    match text(&entry, "type").unwrap_or_default() {
-        "message" => said(entry.get("message").unwrap_or(&Value::Null), time_ms, out),
-        "custom_message" => speech.content(entry.get("content").unwrap_or(&Value::Null), out),
-        "session_info" => speech.text(Kind::Summary, text(&entry, "name").unwrap_or_default(), out),
+    match text_of(&entry, "type") {
+        "message" => said(&entry["message"], time_ms, out),
+        "custom_message" => speech.content(&entry["content"], out),
+        "session_info" => speech.text(Kind::Summary, text_of(&entry, "name"), out),
         // Compactions and summaries of branches.
-        _ => speech.text(
-            Kind::Summary,
-            text(&entry, "summary").unwrap_or_default(),
-            out,
-        ),
+        _ => speech.text(Kind::Summary, text_of(&entry, "summary"), out),
     }
     Ok(())
 }
 
 fn said(said: &Value, time_ms: Option<i64>, out: &mut Output<'_>) {
     let mut speech = Speech::new(Kind::Note, time_ms, None);
-    match text(said, "role").unwrap_or_default() {
+    match text_of(said, "role") {
         // A command that the user ran. It has no id, so its time stands for one.
         "bashExecution" => {
             let id = format!("bash-{}", time_ms.unwrap_or(0));
-            speech.call(
-                "bash",
-                said.get("command").unwrap_or(&Value::Null),
-                Some(&id),
-                out,
-            );
-            speech.result(
-                Some("bash"),
-                said.get("output").unwrap_or(&Value::Null),
-                Some(&id),
-                out,
-            );
+            speech.call("bash", &said["command"], Some(&id), out);
+            speech.result(Some("bash"), &said["output"], Some(&id), out);
         }
         "compactionSummary" | "branchSummary" => {
-            speech.text(
-                Kind::Summary,
-                text(said, "summary").unwrap_or_default(),
-                out,
-            );
+            speech.text(Kind::Summary, text_of(said, "summary"), out);
         }
         _ => message(said, time_ms, None, out),
     }
-    for file in said
-        .get("attachments")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
-        speech.attachment(text(file, "fileName").unwrap_or_default(), out);
+    for file in list(&said["attachments"]) {
+        speech.attachment(text_of(file, "fileName"), out);
     }
 }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::content::{Speech, readable, time};
-use super::{Format, Read, files_with, gemini, json, no_project, text};
+use super::{Format, Read, files_with, gemini, json, no_project, text_of};
 use crate::entry::Kind;
 use crate::output::Output;
 use crate::places::Places;
@@ -35,7 +35,10 @@ pub(super) static FORMAT: Format = Format {
         };
         sample.lines.iter().any(is_line)
     },
-    read: Read::Lines { read, project },
+    read: Read::Lines {
+        read,
+        project: "/cwd",
+    },
     project_of_path: no_project,
 };
 
@@ -53,41 +56,29 @@ fn home(places: &Places<'_>) -> PathBuf {
     runtime.unwrap_or_else(|| places.folder("QWEN_HOME", ".qwen"))
 }
 
-fn project(line: &str) -> Option<String> {
-    Some(text(&json(line).ok()?, "cwd")?.to_owned())
-}
-
 fn read(line: &str, out: &mut Output<'_>) -> Result<(), String> {
     let record = json(line)?;
-    let subtype = text(&record, "subtype").unwrap_or_default();
-    let kind = match text(&record, "type").unwrap_or_default() {
+    let subtype = text_of(&record, "subtype");
+    let kind = match text_of(&record, "type") {
         "user" if !matches!(subtype, "" | "mid_turn_user_message" | "at_command") => Kind::Note,
         "user" => Kind::User,
         "assistant" => Kind::Assistant,
         "tool_result" => Kind::ToolResult,
         _ => Kind::Note,
     };
-    let mut speech = Speech::new(kind, time(record.get("timestamp")), None);
+    let mut speech = Speech::new(kind, time(&record["timestamp"]), None);
     if let Some(parts) = record.pointer("/message/parts") {
         speech.content(parts, out);
     }
-    let payload = record.get("systemPayload").unwrap_or(&Value::Null);
+    let payload = &record["systemPayload"];
     match subtype {
         "chat_compression" => {
             // The compressed history begins with the summary.
-            let summary = payload.pointer("/compressedHistory/0/parts").map(readable);
-            speech.text(Kind::Summary, &summary.unwrap_or_default(), out);
+            let summary = readable(&payload["compressedHistory"][0]["parts"]);
+            speech.text(Kind::Summary, &summary, out);
         }
-        "custom_title" => speech.text(
-            Kind::Summary,
-            text(payload, "customTitle").unwrap_or_default(),
-            out,
-        ),
-        "slash_command" => speech.text(
-            Kind::Note,
-            text(payload, "rawCommand").unwrap_or_default(),
-            out,
-        ),
+        "custom_title" => speech.text(Kind::Summary, text_of(payload, "customTitle"), out),
+        "slash_command" => speech.text(Kind::Note, text_of(payload, "rawCommand"), out),
         _ => {}
     }
     Ok(())

@@ -10,7 +10,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::content::{Speech, kind_of, time};
-use super::{Format, Read, no_project, nowhere, text};
+use super::{Format, Read, list, no_project, nowhere, text, text_of};
 use crate::output::Output;
 
 pub(super) static FORMAT: Format = Format {
@@ -36,24 +36,18 @@ fn read(path: &Path, document: &Value, out: &mut Output<'_>) {
         text(document, "title"),
     );
     let messages = document.get("messages").unwrap_or(document);
-    for message in messages.as_array().into_iter().flatten() {
-        let kind = kind_of(text(message, "role").unwrap_or_default());
-        let created = message
-            .get("createdAt")
-            .or_else(|| message.pointer("/metadata/createdAt"));
-        let mut speech = Speech::new(kind, time(created), text(message, "id"));
+    for message in list(messages) {
+        let kind = kind_of(text_of(message, "role"));
+        let created = message.get("createdAt");
+        let created = time(created.unwrap_or(&message["metadata"]["createdAt"]));
+        let mut speech = Speech::new(kind, created, text(message, "id"));
         match message.get("parts").and_then(Value::as_array) {
             Some(parts) => parts
                 .iter()
                 .for_each(|part| self::part(part, &mut speech, out)),
             None => {
-                speech.content(message.get("content").unwrap_or(&Value::Null), out);
-                for invocation in message
-                    .get("toolInvocations")
-                    .and_then(Value::as_array)
-                    .into_iter()
-                    .flatten()
-                {
+                speech.content(&message["content"], out);
+                for invocation in list(&message["toolInvocations"]) {
                     tool(
                         text(invocation, "toolName").unwrap_or("tool"),
                         invocation,
@@ -63,19 +57,14 @@ fn read(path: &Path, document: &Value, out: &mut Output<'_>) {
                 }
             }
         }
-        for file in message
-            .get("experimental_attachments")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-        {
+        for file in list(&message["experimental_attachments"]) {
             speech.attachment(text(file, "name").unwrap_or("file"), out);
         }
     }
 }
 
 fn part(part: &Value, speech: &mut Speech<'_>, out: &mut Output<'_>) {
-    let kind = text(part, "type").unwrap_or_default();
+    let kind = text_of(part, "type");
     match kind {
         "step-start" => {}
         "tool-invocation" => {

@@ -16,9 +16,9 @@ use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use contexture_engine_api::protocol::{Call, Frame, read, serve_services, write};
@@ -27,7 +27,7 @@ use tempfile::TempDir;
 
 use super::Launch;
 use crate::HOST;
-use crate::child::{end, how_it_ended};
+use crate::child::EngineChild;
 use contexture_base::lock;
 
 /// What the host lends to the sessions, by their numbers.
@@ -41,23 +41,18 @@ const ENDS: Duration = Duration::from_secs(1);
 /// not.
 pub(crate) struct Process {
     pub(crate) description: EngineDescription,
-    child: Mutex<Child>,
+    child: EngineChild,
     /// The control connection. The child ends when it is closed, so it also ends if the host
     /// crashes.
     control: UnixStream,
     socket: PathBuf,
     /// The private folder of the socket, deleted with this value.
     _folder: TempDir,
-    /// The limit of address space in bytes, for messages.
-    memory: Option<u64>,
     pub(crate) deadline: Duration,
     services: Services,
     last_session: AtomicU64,
     /// Whether the engine's factory was created in this process.
     pub(crate) has_factory: Mutex<bool>,
-    ended: AtomicBool,
-    /// Why the host killed the process. Empty if it did not.
-    killed: OnceLock<&'static str>,
 }
 
 impl Process {
@@ -88,29 +83,27 @@ impl Process {
                 launch.library.path.display()
             )
         };
-        let mut child = child.map_err(no_copy)?.map_err(cannot)?;
+        let child = child.map_err(no_copy)?.map_err(cannot)?;
+        let child = EngineChild::of(child, launch.memory);
         match handshake(&socket, launch.deadline) {
             Ok((control, description)) if description.name == launch.engine => {
                 let services = Services::default();
                 let process = Self {
                     description,
-                    child: Mutex::new(child),
+                    child,
                     control,
                     socket,
                     _folder: folder,
-                    memory: launch.memory,
                     deadline: launch.deadline,
                     services,
                     last_session: AtomicU64::new(0),
                     has_factory: Mutex::new(false),
-                    ended: AtomicBool::new(false),
-                    killed: OnceLock::new(),
                 };
                 process.serve_beside().map_err(cannot)?;
                 Ok(process)
             }
             Ok((_, description)) => {
-                end(&mut child);
+                child.end_within(Duration::ZERO);
                 Err(format!(
                     "{} calls its engine `{}`, but its plugin.yaml says `{}`: make the two the same",
                     launch.library.path.display(),
@@ -120,10 +113,10 @@ impl Process {
             }
             // Either the process ended, or the read timed out. Its exit status tells which.
             Err(EngineError::Gone(_)) => {
-                let how = how_it_ended(&mut child, launch.memory, ENDS);
-                end(&mut child);
-                Err(match how {
-                    Some(how) => format!("its process {how} while the library was loaded"),
+                let why = child.why_lost(ENDS);
+                child.end_within(Duration::ZERO);
+                Err(match why {
+                    Some(why) => format!("{why} while the library was loaded"),
                     None => format!(
                         "loading the library {} did not end within {} ms; its process was killed",
                         launch.library.path.display(),
@@ -132,7 +125,7 @@ impl Process {
                 })
             }
             Err(error) => {
-                end(&mut child);
+                child.end_within(Duration::ZERO);
                 Err(error.to_string())
             }
         }
@@ -227,39 +220,25 @@ impl Process {
 
     /// Whether the process has ended, by itself or because the host killed it.
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire) || matches!(lock(&self.child).try_wait(), Ok(Some(_)))
+        self.child.has_ended()
     }
 
-    /// Kills the process. `why` becomes the error of all calls in progress and completes a sentence
-    /// about the engine.
-    pub(crate) fn kill(&self, why: &'static str) {
-        // Set before the process ends, so that a call that notices the end reports the reason and
-        // not a signal. The first reason counts.
-        let _ = self.killed.set(why);
-        self.ended.store(true, Ordering::Release);
-        end(&mut lock(&self.child));
+    /// Kills the process, see [`EngineChild::kill`].
+    pub(crate) fn kill(&self, why: &str) {
+        self.child.kill(why);
     }
 
-    /// Returns the error for a call that has lost its connection: the reason if the host killed the
-    /// process, and otherwise how the process ended.
+    /// Returns the error for a call that has lost its connection.
     fn gone(&self) -> EngineError {
-        self.ended.store(true, Ordering::Release);
-        if let Some(why) = self.killed.get() {
-            return EngineError::Gone((*why).to_owned());
-        }
-        let how = how_it_ended(&mut lock(&self.child), self.memory, ENDS);
-        let how = how.unwrap_or_else(|| "closed its connection".to_owned());
-        EngineError::Gone(format!("its process {how}"))
+        let why = self.child.why_lost(ENDS);
+        EngineError::Gone(why.unwrap_or_else(|| "its process closed its connection".to_owned()))
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.control.shutdown(Shutdown::Both);
-        let child = &mut lock(&self.child);
-        if how_it_ended(child, None, ENDS).is_none() {
-            end(child);
-        }
+        self.child.end_within(ENDS);
     }
 }
 

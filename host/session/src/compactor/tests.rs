@@ -74,7 +74,7 @@ fn a_proposal_that_holds_is_put_in_force_and_the_engine_told() {
     let history = &scene.current.history;
     let covers = history.host_texts.covers(MessageId(6)).unwrap();
     assert_eq!(covers.iter().collect::<Vec<_>>(), ids(1..=4));
-    let left_out = history.in_force().unwrap().window.left_out();
+    let left_out = &history.in_force().unwrap().window.left_out;
     assert_eq!(left_out.iter().collect::<Vec<_>>(), ids(1..=4));
     let committed = scene.script.take_committed();
     assert_eq!(committed.len(), 1);

@@ -142,7 +142,7 @@ impl ConversationState {
             let entries = self.window_in_force(request, &in_force, changes, read)?;
             let hides_the_user =
                 may_hide_the_user && self.hides_last_user(request, changes, read, &entries)?;
-            let note = in_force.window.system_note().map(str::to_owned);
+            let note = in_force.window.system_note.clone();
             applied = (!hides_the_user).then_some((entries, note, Some(in_force)));
         }
         let (entries, note, mut in_force) = match applied {
@@ -153,7 +153,7 @@ impl ConversationState {
                 // The request holds texts of the host, so after a restart the window cannot be
                 // derived from the conversation alone.
                 let derived = (!said_all).then(|| InForce {
-                    number: self.history.compactions,
+                    number: self.history.facts.compactions,
                     engine: String::new(),
                     window: Default::default(),
                 });
@@ -184,7 +184,7 @@ impl ConversationState {
         self.replace_window(self.window.with_originals(whole));
         // The saved window said that it shows what the client sends.
         if let Some(mut in_force) = self.history.in_force().cloned() {
-            in_force.window = self.window.save(in_force.window.left_out().clone());
+            in_force.window = self.window.save(in_force.window.left_out.clone());
             self.history.set_in_force(Some(in_force));
         }
     }
@@ -269,7 +269,7 @@ impl ConversationState {
         };
         let next = self.carried_over(&places, entries, changes, read);
         let placed: Ids = next.iter().map(WindowEntry::id).collect();
-        let left_out = in_force.window.left_out();
+        let left_out = &in_force.window.left_out;
         let unplaced: Ids = (self.history.branch().iter())
             .map(|known| known.id)
             .filter(|id| !placed.contains(id) && !left_out.contains(*id))
@@ -470,7 +470,7 @@ impl ConversationState {
             .entries()
             .iter()
             .filter_map(|entry| self.history.host_texts.covers(entry.id()));
-        let earlier = in_force.window.left_out();
+        let earlier = &in_force.window.left_out;
         let placed: Ids = window.entries().iter().map(WindowEntry::id).collect();
         let has_no_place = |id: &MessageId| !changes.unmatched.contains(id) && !placed.contains(id);
         let ids = covers.flat_map(IdSet::iter).chain(earlier.iter());

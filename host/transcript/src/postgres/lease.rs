@@ -17,6 +17,7 @@ use deadpool_postgres::{ClientWrapper, Object, Pool};
 use tokio::task::JoinSet;
 
 use super::connection::{Database, Failure};
+use super::read::{execute, query_opt};
 use crate::error::RecordError;
 use crate::hold::{Held, Hold, Token};
 
@@ -160,29 +161,19 @@ impl Leases {
             Box::pin(async move {
                 // An attempt whose answer was lost may have taken the lease. It is repeated with
                 // the same holder, so that it does not wait for itself.
-                let take = client
-                    .prepare_cached(
-                        "INSERT INTO contexture.leases AS lease (tenant, session, fence, holder, until)
-                         VALUES ($1, $2, 1, $3, now() + $4 * interval '1 millisecond')
-                         ON CONFLICT (tenant, session) DO UPDATE
-                            SET fence = lease.fence + 1, holder = excluded.holder, until = excluded.until
-                            WHERE lease.until <= now() OR lease.holder = excluded.holder
-                         RETURNING fence",
-                    )
-                    .await?;
+                let sql = "INSERT INTO contexture.leases AS lease (tenant, session, fence, holder, until)
+                           VALUES ($1, $2, 1, $3, now() + $4 * interval '1 millisecond')
+                           ON CONFLICT (tenant, session) DO UPDATE
+                              SET fence = lease.fence + 1, holder = excluded.holder, until = excluded.until
+                              WHERE lease.until <= now() OR lease.holder = excluded.holder
+                           RETURNING fence";
                 let valid = LEASE.as_millis() as f64;
-                let taken = client
-                    .query_opt(&take, &[&tenant, &session, &holder, &valid])
-                    .await?;
+                let taken = query_opt(&client, sql, &[&tenant, &session, &holder, &valid]).await?;
                 if let Some(row) = taken {
                     return Ok(Ok(row.try_get(0)?));
                 }
-                let by = client
-                    .prepare_cached(
-                        "SELECT holder FROM contexture.leases WHERE tenant = $1 AND session = $2",
-                    )
-                    .await?;
-                let by = client.query_opt(&by, &[&tenant, &session]).await?;
+                let sql = "SELECT holder FROM contexture.leases WHERE tenant = $1 AND session = $2";
+                let by = query_opt(&client, sql, &[&tenant, &session]).await?;
                 let by = by.map(|row| row.try_get(0)).transpose()?;
                 Ok(Err(by.unwrap_or_default()))
             })
@@ -277,14 +268,9 @@ impl HeldLease {
         self.leases.database.run_once(move |client| {
             let (tenant, session) = (tenant.clone(), session.clone());
             Box::pin(async move {
-                let end = client
-                    .prepare_cached(
-                        "UPDATE contexture.leases SET until = now(), holder = ''
-                         WHERE tenant = $1 AND session = $2 AND fence = $3",
-                    )
-                    .await?;
-                let ended = client.execute(&end, &[&tenant, &session, &number]).await;
-                Ok::<_, Failure>(ended?)
+                let sql = "UPDATE contexture.leases SET until = now(), holder = ''
+                           WHERE tenant = $1 AND session = $2 AND fence = $3";
+                execute(&client, sql, &[&tenant, &session, &number]).await
             })
         })
     }

@@ -10,10 +10,11 @@
 //! shows one state: [`read_only`] makes it. The columns of a message are in [`MESSAGE`], and
 //! [`message`] reads them by position: if one changes, the other must too.
 //!
-//! The statements are prepared once for each connection and then reused, which saves a round trip
-//! for each.
+//! [`query`] and its neighbours run a statement. It is prepared once for each connection and then
+//! reused, which saves a round trip each time.
 
 use deadpool_postgres::{GenericClient, Object, Transaction};
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{IsolationLevel, Row};
 
 use super::Key;
@@ -31,6 +32,49 @@ pub(super) const MESSAGE: &str = "m.id, m.identity, m.shape, m.chain, m.replaces
 /// A form that was cut off itself does not count, so the message before it is current again.
 pub(super) const IS_OUTDATED: &str = "(m.cut OR EXISTS (SELECT 1 FROM contexture.messages later
     WHERE later.tenant = m.tenant AND later.session = m.session AND later.replaces = m.id AND NOT later.cut))";
+
+/// The values of a statement, in the order of its parameters.
+type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// The rows that a statement returns.
+pub(super) async fn query(
+    client: &impl GenericClient,
+    sql: &str,
+    values: Values<'_>,
+) -> Result<Vec<Row>, Failure> {
+    let statement = client.prepare_cached(sql).await?;
+    Ok(client.query(&statement, values).await?)
+}
+
+/// The row that a statement returns, if it returns one.
+pub(super) async fn query_opt(
+    client: &impl GenericClient,
+    sql: &str,
+    values: Values<'_>,
+) -> Result<Option<Row>, Failure> {
+    let statement = client.prepare_cached(sql).await?;
+    Ok(client.query_opt(&statement, values).await?)
+}
+
+/// The row that a statement returns. Fails if it returns none.
+pub(super) async fn query_one(
+    client: &impl GenericClient,
+    sql: &str,
+    values: Values<'_>,
+) -> Result<Row, Failure> {
+    let statement = client.prepare_cached(sql).await?;
+    Ok(client.query_one(&statement, values).await?)
+}
+
+/// Runs a statement. Returns how many rows it changed.
+pub(super) async fn execute(
+    client: &impl GenericClient,
+    sql: &str,
+    values: Values<'_>,
+) -> Result<u64, Failure> {
+    let statement = client.prepare_cached(sql).await?;
+    Ok(client.execute(&statement, values).await?)
+}
 
 /// A query for messages by a rule on the columns of `m`. Whether they are outdated is not computed.
 pub(super) fn messages_where(rule: &str) -> String {
@@ -54,12 +98,8 @@ pub(super) fn pairs(rows: &[Row]) -> Result<Vec<(String, String)>, Failure> {
 /// Whether there is a session. Asked only if a query found no rows, to tell an empty session from
 /// none.
 pub(super) async fn exists(client: &Object, key: &Key) -> Result<bool, Failure> {
-    let select = client
-        .prepare_cached("SELECT 1 FROM contexture.sessions WHERE tenant = $1 AND session = $2")
-        .await?;
-    let row = client
-        .query_opt(&select, &[&&*key.tenant, &key.session])
-        .await?;
+    let sql = "SELECT 1 FROM contexture.sessions WHERE tenant = $1 AND session = $2";
+    let row = query_opt(client, sql, &[&key.tenant, &key.session]).await?;
     Ok(row.is_some())
 }
 
@@ -112,14 +152,8 @@ pub(super) async fn compaction(
     client: &impl GenericClient,
     key: &Key,
 ) -> Result<Option<CompactionRow>, Failure> {
-    let select = client
-        .prepare_cached(
-            "SELECT number, engine, entries FROM contexture.compactions WHERE tenant = $1 AND session = $2",
-        )
-        .await?;
-    let row = client
-        .query_opt(&select, &[&&*key.tenant, &key.session])
-        .await?;
+    let sql = "SELECT number, engine, entries FROM contexture.compactions WHERE tenant = $1 AND session = $2";
+    let row = query_opt(client, sql, &[&key.tenant, &key.session]).await?;
     let compaction = row.map(|row| {
         Ok(CompactionRow {
             number: row.try_get(0)?,
@@ -137,15 +171,11 @@ pub(super) async fn snapshot(
     transaction: &Transaction<'_>,
     key: &Key,
 ) -> Result<(i64, Snapshot), Failure> {
-    let (tenant, session) = (&&*key.tenant, &key.session);
-    let select = transaction
-        .prepare_cached(
-            "SELECT commits, next_id, engine, format, shown_last, pending_cut, recovered, pauses_more, pauses_saved,
-                    compactions, usage
-             FROM contexture.sessions WHERE tenant = $1 AND session = $2",
-        )
-        .await?;
-    let row = transaction.query_one(&select, &[tenant, session]).await?;
+    let (tenant, session) = (&key.tenant, &key.session);
+    let sql = "SELECT commits, next_id, engine, format, shown_last, pending_cut, recovered, pauses_more, pauses_saved,
+               compactions, usage
+               FROM contexture.sessions WHERE tenant = $1 AND session = $2";
+    let row = query_one(transaction, sql, &[tenant, session]).await?;
     let commits = row.try_get(0)?;
     let row = SessionRow {
         next_id: row.try_get(1)?,
@@ -160,26 +190,19 @@ pub(super) async fn snapshot(
         usage: row.try_get(10)?,
     };
     let none: [i64; 0] = [];
-    let log = transaction
-        .prepare_cached(&messages_where("NOT m.cut ORDER BY m.id"))
-        .await?;
-    let log = transaction
-        .query(&log, &[tenant, session, &none.as_slice()])
-        .await?;
-    let wire = transaction
-        .prepare_cached(
-            "SELECT form, place, raw, messages FROM contexture.wire WHERE tenant = $1 AND session = $2
-             ORDER BY form, place",
-        )
-        .await?;
-    let wire = transaction.query(&wire, &[tenant, session]).await?;
-    let written = transaction
-        .prepare_cached(
-            "SELECT identity, id, shortens, covers FROM contexture.written WHERE tenant = $1 AND session = $2
-             ORDER BY id, identity",
-        )
-        .await?;
-    let written = transaction.query(&written, &[tenant, session]).await?;
+    let log = query(
+        transaction,
+        &messages_where("NOT m.cut ORDER BY m.id"),
+        &[tenant, session, &none.as_slice()],
+    )
+    .await?;
+    let sql =
+        "SELECT form, place, raw, messages FROM contexture.wire WHERE tenant = $1 AND session = $2
+               ORDER BY form, place";
+    let wire = query(transaction, sql, &[tenant, session]).await?;
+    let sql = "SELECT identity, id, shortens, covers FROM contexture.written WHERE tenant = $1 AND session = $2
+               ORDER BY id, identity";
+    let written = query(transaction, sql, &[tenant, session]).await?;
     let snapshot = Snapshot {
         session: row,
         log: log.iter().map(message).collect::<Result<_, _>>()?,
@@ -224,14 +247,9 @@ pub(super) async fn kept_with(
     client: &impl GenericClient,
     key: &Key,
 ) -> Result<Vec<(String, String)>, Failure> {
-    let select = client
-        .prepare_cached(
-            "SELECT name, value FROM contexture.kept WHERE tenant = $1 AND session = $2 ORDER BY name",
-        )
-        .await?;
-    let rows = client
-        .query(&select, &[&&*key.tenant, &key.session])
-        .await?;
+    let sql =
+        "SELECT name, value FROM contexture.kept WHERE tenant = $1 AND session = $2 ORDER BY name";
+    let rows = query(client, sql, &[&key.tenant, &key.session]).await?;
     pairs(&rows)
 }
 
@@ -241,39 +259,27 @@ pub(super) async fn dump_of(
     transaction: &Transaction<'_>,
     key: &Key,
 ) -> Result<Option<SessionDump>, Failure> {
-    let (tenant, session) = (&&*key.tenant, &key.session);
-    let times = transaction
-        .prepare_cached(
-            "SELECT created_ms, used_ms, archived_ms FROM contexture.sessions WHERE tenant = $1 AND session = $2",
-        )
-        .await?;
-    let Some(times) = transaction.query_opt(&times, &[tenant, session]).await? else {
+    let (tenant, session) = (&key.tenant, &key.session);
+    let sql = "SELECT created_ms, used_ms, archived_ms FROM contexture.sessions WHERE tenant = $1 AND session = $2";
+    let Some(times) = query_opt(transaction, sql, &[tenant, session]).await? else {
         return Ok(None);
     };
     let (_, snapshot) = snapshot(transaction, key).await?;
     let none: [i64; 0] = [];
     // The snapshot has only the messages of the conversation. A copy must have those that were cut
     // off too, since their texts are in the transcript.
-    let messages = transaction
-        .prepare_cached(&messages_where("true ORDER BY m.id"))
-        .await?;
-    let messages = transaction
-        .query(&messages, &[tenant, session, &none.as_slice()])
-        .await?;
-    let texts = transaction
-        .prepare_cached(
-            "SELECT number, format, tools, reading, bytes, checksum, data FROM contexture.texts
-             WHERE tenant = $1 AND session = $2 ORDER BY number",
-        )
-        .await?;
-    let texts = transaction.query(&texts, &[tenant, session]).await?;
-    let artifacts = transaction
-        .prepare_cached(
-            "SELECT engine, name, bytes, checksum, data FROM contexture.artifacts
-             WHERE tenant = $1 AND session = $2 ORDER BY engine, name",
-        )
-        .await?;
-    let artifacts = transaction.query(&artifacts, &[tenant, session]).await?;
+    let messages = query(
+        transaction,
+        &messages_where("true ORDER BY m.id"),
+        &[tenant, session, &none.as_slice()],
+    )
+    .await?;
+    let sql = "SELECT number, format, tools, reading, bytes, checksum, data FROM contexture.texts
+               WHERE tenant = $1 AND session = $2 ORDER BY number";
+    let texts = query(transaction, sql, &[tenant, session]).await?;
+    let sql = "SELECT engine, name, bytes, checksum, data FROM contexture.artifacts
+               WHERE tenant = $1 AND session = $2 ORDER BY engine, name";
+    let artifacts = query(transaction, sql, &[tenant, session]).await?;
     let artifact = |row: &Row| {
         Ok::<_, Failure>(ArtifactChange {
             engine: row.try_get(0)?,

@@ -17,6 +17,7 @@ use deadpool_postgres::Transaction;
 
 use super::Key;
 use super::connection::Failure;
+use super::read::{execute, query_one, query_opt};
 use crate::store::{
     ArtifactChange, Commit, CompactionRow, LogEnd, MessageRow, NewTextRow, SessionDump, TextRow,
     WireEnd, WrittenRow,
@@ -29,10 +30,7 @@ pub(super) async fn delete(transaction: &Transaction<'_>, key: &Key) -> Result<(
     // valid.
     for table in ["sessions", "kept"] {
         let delete = format!("DELETE FROM contexture.{table} WHERE tenant = $1 AND session = $2");
-        let delete = transaction.prepare_cached(&delete).await?;
-        transaction
-            .execute(&delete, &[&&*key.tenant, &key.session])
-            .await?;
+        execute(transaction, &delete, &[&key.tenant, &key.session]).await?;
     }
     Ok(())
 }
@@ -45,58 +43,50 @@ pub(super) async fn restore_session(
     key: &Key,
     dump: &SessionDump,
 ) -> Result<(), Failure> {
-    let (tenant, session) = (&&*key.tenant, &key.session);
-    let insert = transaction
-        .prepare_cached(
-            "INSERT INTO contexture.sessions (tenant, session, created_ms, used_ms, archived_ms, next_id, engine,
-                format, shown_last, pending_cut, recovered, pauses_more, pauses_saved, compactions, usage)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
-        )
-        .await?;
+    let (tenant, session) = (&key.tenant, &key.session);
+    let sql = "INSERT INTO contexture.sessions (tenant, session, created_ms, used_ms, archived_ms, next_id, engine,
+               format, shown_last, pending_cut, recovered, pauses_more, pauses_saved, compactions, usage)
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
     let row = &dump.row;
-    transaction
-        .execute(
-            &insert,
-            &[
-                tenant, session, &dump.created_ms, &dump.used_ms, &dump.archived_ms, &row.next_id,
-                &row.engine, &row.format, &row.shown_last, &row.pending_cut, &row.recovered,
-                &row.pauses_more, &row.pauses_saved, &row.compactions, &row.usage,
-            ],
-        )
-        .await?;
-    let insert = transaction
-        .prepare_cached(
-            "INSERT INTO contexture.messages (tenant, session, id, identity, shape, chain, replaces, cut, said_ms,
-                arrived_ms, wire, part)
-             SELECT $1, $2, said.* FROM unnest($3::bigint[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[],
-                $8::boolean[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[]) AS said",
-        )
-        .await?;
+    execute(
+        transaction,
+        sql,
+        &[
+            tenant, session, &dump.created_ms, &dump.used_ms, &dump.archived_ms, &row.next_id,
+            &row.engine, &row.format, &row.shown_last, &row.pending_cut, &row.recovered,
+            &row.pauses_more, &row.pauses_saved, &row.compactions, &row.usage,
+        ],
+    )
+    .await?;
+    let sql = "INSERT INTO contexture.messages (tenant, session, id, identity, shape, chain, replaces, cut, said_ms,
+               arrived_ms, wire, part)
+               SELECT $1, $2, said.* FROM unnest($3::bigint[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[],
+               $8::boolean[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[]) AS said";
     let said = &dump.messages;
     let numbers = |number: fn(&MessageRow) -> i64| said.iter().map(number).collect::<Vec<i64>>();
     let optional =
         |number: fn(&MessageRow) -> Option<i64>| said.iter().map(number).collect::<Vec<_>>();
     let identities: Vec<&[u8]> = said.iter().map(|message| &message.identity[..]).collect();
     let cut: Vec<bool> = said.iter().map(|message| message.cut).collect();
-    transaction
-        .execute(
-            &insert,
-            &[
-                tenant,
-                session,
-                &numbers(|message| message.id),
-                &identities,
-                &numbers(|message| message.shape),
-                &numbers(|message| message.chain),
-                &optional(|message| message.replaces),
-                &cut,
-                &optional(|message| message.said_ms),
-                &optional(|message| message.arrived_ms),
-                &optional(|message| message.wire),
-                &optional(|message| message.part),
-            ],
-        )
-        .await?;
+    execute(
+        transaction,
+        sql,
+        &[
+            tenant,
+            session,
+            &numbers(|message| message.id),
+            &identities,
+            &numbers(|message| message.shape),
+            &numbers(|message| message.chain),
+            &optional(|message| message.replaces),
+            &cut,
+            &optional(|message| message.said_ms),
+            &optional(|message| message.arrived_ms),
+            &optional(|message| message.wire),
+            &optional(|message| message.part),
+        ],
+    )
+    .await?;
     for row in &dump.texts {
         insert_text(transaction, key, row.number, row).await?;
     }
@@ -136,14 +126,8 @@ pub(super) async fn has_lease(
     key: &Key,
     fence: i64,
 ) -> Result<bool, Failure> {
-    let lease = transaction
-        .prepare_cached(
-            "SELECT fence FROM contexture.leases WHERE tenant = $1 AND session = $2 FOR UPDATE",
-        )
-        .await?;
-    let lease = transaction
-        .query_opt(&lease, &[&&*key.tenant, &key.session])
-        .await?;
+    let sql = "SELECT fence FROM contexture.leases WHERE tenant = $1 AND session = $2 FOR UPDATE";
+    let lease = query_opt(transaction, sql, &[&key.tenant, &key.session]).await?;
     let found: Option<i64> = lease.map(|row| row.try_get(0)).transpose()?;
     Ok(found == Some(fence))
 }
@@ -160,40 +144,30 @@ pub(super) async fn begin_commit(
     if !has_lease(transaction, key, fence).await? {
         return Ok(Begun::Refused);
     }
-    let update = transaction
-        .prepare_cached(
-            "UPDATE contexture.sessions
-             SET commits = commits + 1, next_id = $4, format = $5, compactions = greatest(compactions, $6),
-                 recovered = $7, pauses_more = $8, pauses_saved = $9, usage = $10, used_ms = $11, archived_ms = NULL,
-                 engine = CASE WHEN $12 THEN $13 ELSE engine END,
-                 shown_last = CASE WHEN $12 THEN $14 ELSE shown_last END,
-                 pending_cut = CASE WHEN $12 THEN $15 ELSE pending_cut END
-             WHERE tenant = $1 AND session = $2 AND commits = $3",
-        )
-        .await?;
+    let sql = "UPDATE contexture.sessions
+               SET commits = commits + 1, next_id = $4, format = $5, compactions = greatest(compactions, $6),
+                   recovered = $7, pauses_more = $8, pauses_saved = $9, usage = $10, used_ms = $11, archived_ms = NULL,
+                   engine = CASE WHEN $12 THEN $13 ELSE engine END,
+                   shown_last = CASE WHEN $12 THEN $14 ELSE shown_last END,
+                   pending_cut = CASE WHEN $12 THEN $15 ELSE pending_cut END
+               WHERE tenant = $1 AND session = $2 AND commits = $3";
     let row = &commit.session;
-    let updated = transaction
-        .execute(
-            &update,
-            &[
-                &&*key.tenant, &key.session, &commits, &row.next_id, &row.format, &row.compactions,
-                &row.recovered, &row.pauses_more, &row.pauses_saved, &row.usage, &commit.now_ms,
-                &commit.moves_cursor, &row.engine, &row.shown_last, &row.pending_cut,
-            ],
-        )
-        .await?;
+    let updated = execute(
+        transaction,
+        sql,
+        &[
+            &key.tenant, &key.session, &commits, &row.next_id, &row.format, &row.compactions,
+            &row.recovered, &row.pauses_more, &row.pauses_saved, &row.usage, &commit.now_ms,
+            &commit.moves_cursor, &row.engine, &row.shown_last, &row.pending_cut,
+        ],
+    )
+    .await?;
     if updated > 0 {
         return Ok(Begun::Now);
     }
     // Nobody else can have made a commit under this lease.
-    let count = transaction
-        .prepare_cached(
-            "SELECT commits FROM contexture.sessions WHERE tenant = $1 AND session = $2",
-        )
-        .await?;
-    let count = transaction
-        .query_opt(&count, &[&&*key.tenant, &key.session])
-        .await?;
+    let sql = "SELECT commits FROM contexture.sessions WHERE tenant = $1 AND session = $2";
+    let count = query_opt(transaction, sql, &[&key.tenant, &key.session]).await?;
     let count: Option<i64> = count.map(|row| row.try_get(0)).transpose()?;
     Ok(match count == Some(commits + 1) {
         true => Begun::Before,
@@ -207,7 +181,7 @@ pub(super) async fn write_commit(
     key: &Key,
     commit: &Commit,
 ) -> Result<(), Failure> {
-    let (tenant, session) = (&&*key.tenant, &key.session);
+    let (tenant, session) = (&key.tenant, &key.session);
     // The log is written before the texts, because a text is noted in the rows of its messages.
     if let Some(log) = &commit.log {
         write_log(transaction, key, log, commit.now_ms).await?;
@@ -247,23 +221,19 @@ async fn insert_written(
     key: &Key,
     text: &WrittenRow,
 ) -> Result<(), Failure> {
-    let insert = transaction
-        .prepare_cached(
-            "INSERT INTO contexture.written (tenant, session, identity, id, shortens, covers)
-             VALUES ($1, $2, $3, $4, $5, $6)
-             ON CONFLICT (tenant, session, identity, id)
-                DO UPDATE SET shortens = excluded.shortens, covers = excluded.covers",
-        )
-        .await?;
+    let sql = "INSERT INTO contexture.written (tenant, session, identity, id, shortens, covers)
+               VALUES ($1, $2, $3, $4, $5, $6)
+               ON CONFLICT (tenant, session, identity, id)
+                  DO UPDATE SET shortens = excluded.shortens, covers = excluded.covers";
     let identity = text.identity.as_slice();
-    transaction
-        .execute(
-            &insert,
-            &[
-                &&*key.tenant, &key.session, &identity, &text.id, &text.shortens, &text.covers,
-            ],
-        )
-        .await?;
+    execute(
+        transaction,
+        sql,
+        &[
+            &key.tenant, &key.session, &identity, &text.id, &text.shortens, &text.covers,
+        ],
+    )
+    .await?;
     Ok(())
 }
 
@@ -274,23 +244,18 @@ async fn insert_compaction(
     key: &Key,
     compaction: &CompactionRow,
 ) -> Result<(), Failure> {
-    let insert = transaction
-        .prepare_cached(
-            "INSERT INTO contexture.compactions (tenant, session, number, engine, entries)
-             VALUES ($1, $2, $3, $4, $5)
-             ON CONFLICT (tenant, session) DO UPDATE
-                SET number = excluded.number, engine = excluded.engine, entries = excluded.entries",
-        )
-        .await?;
-    transaction
-        .execute(
-            &insert,
-            &[
-                &&*key.tenant, &key.session, &compaction.number, &compaction.engine,
-                &compaction.entries,
-            ],
-        )
-        .await?;
+    let sql = "INSERT INTO contexture.compactions (tenant, session, number, engine, entries)
+               VALUES ($1, $2, $3, $4, $5)
+               ON CONFLICT (tenant, session) DO UPDATE
+                  SET number = excluded.number, engine = excluded.engine, entries = excluded.entries";
+    execute(
+        transaction,
+        sql,
+        &[
+            &key.tenant, &key.session, &compaction.number, &compaction.engine, &compaction.entries,
+        ],
+    )
+    .await?;
     Ok(())
 }
 
@@ -304,49 +269,42 @@ async fn write_log(
     log: &LogEnd,
     now_ms: i64,
 ) -> Result<(), Failure> {
-    let (tenant, session) = (&&*key.tenant, &key.session);
+    let (tenant, session) = (&key.tenant, &key.session);
     for cut in [
         // Without its text, a message that was cut off is a hash that nobody can look up.
         "DELETE FROM contexture.messages WHERE tenant = $1 AND session = $2 AND id > $3 AND wire IS NULL",
         "UPDATE contexture.messages SET cut = true WHERE tenant = $1 AND session = $2 AND id > $3",
     ] {
-        let cut = transaction.prepare_cached(cut).await?;
-        transaction
-            .execute(&cut, &[tenant, session, &log.kept])
-            .await?;
+        execute(transaction, cut, &[tenant, session, &log.kept]).await?;
     }
     if log.messages.is_empty() {
         return Ok(());
     }
     // If a message comes back, it keeps its first time of arrival. It keeps its text only if its
     // content is still the same: otherwise the transcript would show words that were not said.
-    let insert = transaction
-        .prepare_cached(
-            "INSERT INTO contexture.messages AS known
-                (tenant, session, id, identity, shape, chain, replaces, arrived_ms)
-             SELECT $1, $2, id, identity, shape, chain, replaces, $8::bigint
-             FROM unnest($3::bigint[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[])
-                AS said (id, identity, shape, chain, replaces)
-             ON CONFLICT (tenant, session, id) DO UPDATE
-                SET identity = excluded.identity, shape = excluded.shape, chain = excluded.chain,
-                    replaces = excluded.replaces, cut = false,
-                    wire = CASE WHEN known.identity = excluded.identity THEN known.wire END",
-        )
-        .await?;
+    let sql = "INSERT INTO contexture.messages AS known
+               (tenant, session, id, identity, shape, chain, replaces, arrived_ms)
+               SELECT $1, $2, id, identity, shape, chain, replaces, $8::bigint
+               FROM unnest($3::bigint[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[])
+               AS said (id, identity, shape, chain, replaces)
+               ON CONFLICT (tenant, session, id) DO UPDATE
+               SET identity = excluded.identity, shape = excluded.shape, chain = excluded.chain,
+                   replaces = excluded.replaces, cut = false,
+                   wire = CASE WHEN known.identity = excluded.identity THEN known.wire END";
     let said = &log.messages;
     let ids: Vec<i64> = said.iter().map(|message| message.id).collect();
     let identities: Vec<&[u8]> = said.iter().map(|message| &message.identity[..]).collect();
     let shapes: Vec<i64> = said.iter().map(|message| message.shape).collect();
     let chains: Vec<i64> = said.iter().map(|message| message.chain).collect();
     let replaces: Vec<Option<i64>> = said.iter().map(|message| message.replaces).collect();
-    transaction
-        .execute(
-            &insert,
-            &[
-                tenant, session, &ids, &identities, &shapes, &chains, &replaces, &now_ms,
-            ],
-        )
-        .await?;
+    execute(
+        transaction,
+        sql,
+        &[
+            tenant, session, &ids, &identities, &shapes, &chains, &replaces, &now_ms,
+        ],
+    )
+    .await?;
     Ok(())
 }
 
@@ -360,14 +318,10 @@ async fn write_texts(
     if texts.is_empty() {
         return Ok(());
     }
-    let (tenant, session) = (&&*key.tenant, &key.session);
-    let last = transaction
-        .prepare_cached(
-            "SELECT coalesce(max(number), 0) FROM contexture.texts WHERE tenant = $1 AND session = $2",
-        )
-        .await?;
-    let last: i64 = transaction
-        .query_one(&last, &[tenant, session])
+    let (tenant, session) = (&key.tenant, &key.session);
+    let sql =
+        "SELECT coalesce(max(number), 0) FROM contexture.texts WHERE tenant = $1 AND session = $2";
+    let last: i64 = query_one(transaction, sql, &[tenant, session])
         .await?
         .try_get(0)?;
     let (mut ids, mut numbers, mut parts, mut said) = (vec![], vec![], vec![], vec![]);
@@ -382,17 +336,16 @@ async fn write_texts(
     }
     // A message may come again without its time, as in another client's request. The time that is
     // known stays.
-    let place = transaction
-        .prepare_cached(
-            "UPDATE contexture.messages m
-             SET wire = held.number, part = held.part, said_ms = coalesce(held.said_ms, m.said_ms)
-             FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) AS held (id, number, part, said_ms)
-             WHERE m.tenant = $1 AND m.session = $2 AND m.id = held.id",
-        )
-        .await?;
-    transaction
-        .execute(&place, &[tenant, session, &ids, &numbers, &parts, &said])
-        .await?;
+    let sql = "UPDATE contexture.messages m
+               SET wire = held.number, part = held.part, said_ms = coalesce(held.said_ms, m.said_ms)
+               FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) AS held (id, number, part, said_ms)
+               WHERE m.tenant = $1 AND m.session = $2 AND m.id = held.id";
+    execute(
+        transaction,
+        sql,
+        &[tenant, session, &ids, &numbers, &parts, &said],
+    )
+    .await?;
     Ok(())
 }
 
@@ -403,22 +356,18 @@ async fn insert_text(
     number: i64,
     row: &TextRow,
 ) -> Result<(), Failure> {
-    let insert = transaction
-        .prepare_cached(
-            "INSERT INTO contexture.texts (tenant, session, number, format, tools, reading, bytes, checksum, data)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-        )
-        .await?;
+    let sql = "INSERT INTO contexture.texts (tenant, session, number, format, tools, reading, bytes, checksum, data)
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     let text = &row.text;
-    transaction
-        .execute(
-            &insert,
-            &[
-                &&*key.tenant, &key.session, &number, &row.format, &row.tools, &row.reading,
-                &text.bytes, &text.checksum, &text.data,
-            ],
-        )
-        .await?;
+    execute(
+        transaction,
+        sql,
+        &[
+            &key.tenant, &key.session, &number, &row.format, &row.tools, &row.reading, &text.bytes,
+            &text.checksum, &text.data,
+        ],
+    )
+    .await?;
     Ok(())
 }
 
@@ -429,33 +378,23 @@ async fn write_artifacts(
     key: &Key,
     artifacts: &[ArtifactChange],
 ) -> Result<(), Failure> {
-    let (tenant, session) = (&&*key.tenant, &key.session);
+    let (tenant, session) = (&key.tenant, &key.session);
     for ArtifactChange { engine, name, text } in artifacts {
         match text {
             Some(text) => {
-                let insert = transaction
-                    .prepare_cached(
-                        "INSERT INTO contexture.artifacts (tenant, session, engine, name, bytes, checksum, data)
-                         VALUES ($1, $2, $3, $4, $5, $6, $7)
-                         ON CONFLICT (tenant, session, engine, name) DO UPDATE
-                            SET bytes = excluded.bytes, checksum = excluded.checksum, data = excluded.data",
-                    )
-                    .await?;
+                let sql = "INSERT INTO contexture.artifacts (tenant, session, engine, name, bytes, checksum, data)
+                           VALUES ($1, $2, $3, $4, $5, $6, $7)
+                           ON CONFLICT (tenant, session, engine, name) DO UPDATE
+                              SET bytes = excluded.bytes, checksum = excluded.checksum, data = excluded.data";
                 let text: &[&(dyn tokio_postgres::types::ToSql + Sync)] = &[
                     tenant, session, engine, name, &text.bytes, &text.checksum, &text.data,
                 ];
-                transaction.execute(&insert, text).await?;
+                execute(transaction, sql, text).await?;
             }
             None => {
-                let delete = transaction
-                    .prepare_cached(
-                        "DELETE FROM contexture.artifacts
-                         WHERE tenant = $1 AND session = $2 AND engine = $3 AND name = $4",
-                    )
-                    .await?;
-                transaction
-                    .execute(&delete, &[tenant, session, engine, name])
-                    .await?;
+                let sql = "DELETE FROM contexture.artifacts
+                           WHERE tenant = $1 AND session = $2 AND engine = $3 AND name = $4";
+                execute(transaction, sql, &[tenant, session, engine, name]).await?;
             }
         }
     }
@@ -469,33 +408,23 @@ async fn write_wires(
     key: &Key,
     end: &WireEnd,
 ) -> Result<(), Failure> {
-    let (tenant, session) = (&&*key.tenant, &key.session);
-    let delete = transaction
-        .prepare_cached(
-            "DELETE FROM contexture.wire WHERE tenant = $1 AND session = $2 AND form = $3 AND place >= $4",
-        )
-        .await?;
-    transaction
-        .execute(&delete, &[tenant, session, &end.form, &end.from])
-        .await?;
+    let (tenant, session) = (&key.tenant, &key.session);
+    let sql = "DELETE FROM contexture.wire WHERE tenant = $1 AND session = $2 AND form = $3 AND place >= $4";
+    execute(transaction, sql, &[tenant, session, &end.form, &end.from]).await?;
     if end.wires.is_empty() {
         return Ok(());
     }
-    let insert = transaction
-        .prepare_cached(
-            "INSERT INTO contexture.wire (tenant, session, form, place, raw, messages)
-             SELECT $1, $2, $3::bigint, place, raw, messages
-             FROM unnest($4::bigint[], $5::bigint[], $6::bytea[]) AS wire (place, raw, messages)",
-        )
-        .await?;
+    let sql = "INSERT INTO contexture.wire (tenant, session, form, place, raw, messages)
+               SELECT $1, $2, $3::bigint, place, raw, messages
+               FROM unnest($4::bigint[], $5::bigint[], $6::bytea[]) AS wire (place, raw, messages)";
     let places: Vec<i64> = end.wires.iter().map(|wire| wire.place).collect();
     let raw: Vec<i64> = end.wires.iter().map(|wire| wire.raw).collect();
     let messages: Vec<&[u8]> = end.wires.iter().map(|wire| &wire.messages[..]).collect();
-    transaction
-        .execute(
-            &insert,
-            &[tenant, session, &end.form, &places, &raw, &messages],
-        )
-        .await?;
+    execute(
+        transaction,
+        sql,
+        &[tenant, session, &end.form, &places, &raw, &messages],
+    )
+    .await?;
     Ok(())
 }

@@ -15,6 +15,23 @@ use crate::rows;
 use crate::store::Snapshot;
 use crate::wire_log::WireLog;
 
+/// What is known of a session as a whole.
+#[derive(Debug, Clone, Default)]
+pub struct SessionFacts {
+    /// What the pauses between requests cost with each lifetime of the prompt cache.
+    pub pauses: Pauses,
+    /// The number of compactions so far, which is also the number of the last one.
+    pub compactions: u64,
+    /// The last message that was recovered from an engine's store. For messages up to it there is
+    /// no record of what the host wrote.
+    pub recovered: Option<MessageId>,
+    /// The format of the last request.
+    pub format: Option<Format>,
+    /// What was learned from the provider's usage reports, in the session's own form. Empty if there
+    /// is nothing.
+    pub usage: String,
+}
+
 /// What the record has of a session. For a new one, everything but the next id is empty.
 #[derive(Debug, Default)]
 pub struct Saved {
@@ -22,20 +39,12 @@ pub struct Saved {
     pub next_id: u64,
     /// The engine that was shown the messages. Empty for a new session.
     pub engine: String,
-    /// The format of the last request.
-    pub format: Option<Format>,
     /// The last message that the engine was shown.
     pub cursor: Option<MessageId>,
     /// A cut that the engine was not told of, as the last message that stays.
     pub pending_cut: Option<Option<MessageId>>,
-    /// What the pauses between requests cost with each lifetime of the prompt cache.
-    pub pauses: Pauses,
-    /// The number of compactions so far.
-    pub compactions: u64,
-    /// What was learned from usage reports, in its stored form. Empty if there is nothing.
-    pub usage: String,
-    /// The last message that was recovered from an engine's store.
-    pub recovered: Option<MessageId>,
+    /// What is known of the session as a whole.
+    pub facts: SessionFacts,
     /// Every message of the conversation in the order of arrival, earlier forms included.
     pub log: Vec<Logged>,
     /// What the client sent last.
@@ -71,14 +80,16 @@ impl Saved {
         Ok(Self {
             next_id: row.next_id.cast_unsigned(),
             engine: row.engine.clone(),
-            // A format that this program does not know counts as none. The next request sets it.
-            format: row.format.parse().ok(),
             cursor: row.shown_last.and_then(last),
             pending_cut: row.pending_cut.map(last),
-            pauses: Pauses::stored(row.pauses_more, row.pauses_saved),
-            compactions: row.compactions.cast_unsigned(),
-            usage: row.usage.clone(),
-            recovered: row.recovered.map(rows::message_id),
+            facts: SessionFacts {
+                pauses: Pauses::stored(row.pauses_more, row.pauses_saved),
+                compactions: row.compactions.cast_unsigned(),
+                recovered: row.recovered.map(rows::message_id),
+                // A format that this program does not know counts as none. The next request sets it.
+                format: row.format.parse().ok(),
+                usage: row.usage.clone(),
+            },
             log: snapshot.log.iter().map(rows::logged).collect(),
             sent: wire(WireForm::SentPrompt)?,
             rendered: wire(WireForm::Rendered)?,

@@ -70,7 +70,7 @@ impl Record {
         match by_agent.filter(|compaction| compaction.engine == BY_AGENT) {
             Some(compaction) => {
                 let window = self.window_of(&compaction, session)?;
-                Ok(window.left_out().iter().collect())
+                Ok(window.left_out.iter().collect())
             }
             None => Ok(BTreeSet::new()),
         }
@@ -156,7 +156,7 @@ impl SavedWindow {
     /// again.
     fn placed(&self, roles: &Roles) -> Vec<Placed> {
         let states = self.states();
-        let placed = self.places().iter().filter_map(|(id, content)| {
+        let placed = self.places.iter().filter_map(|(id, content)| {
             let state = states.get(id);
             let content = match content {
                 EntryContent::Message => {

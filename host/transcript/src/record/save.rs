@@ -15,10 +15,9 @@ use std::time::{Duration, Instant};
 use contexture_base::{lock, now_ms};
 use contexture_engine_api::MessageId;
 use contexture_formats::Format;
-use contexture_formats::prompt_cache::Pauses;
 
 use super::dictionary::Packing;
-use super::load::Saved;
+use super::load::{Saved, SessionFacts};
 use super::texts::{NewArtifact, NewText, RawText};
 use super::{InForce, Record, WireForm};
 use crate::error::RecordError;
@@ -41,16 +40,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 pub struct SessionChange<'a> {
     /// The id of the next new message.
     pub next_id: u64,
-    /// What the pauses between requests cost with each lifetime of the prompt cache.
-    pub pauses: Pauses,
-    /// The number of compactions so far.
-    pub compactions: u64,
-    /// The last message that was recovered from an engine's store.
-    pub recovered: Option<MessageId>,
-    /// The format of the last request.
-    pub format: Option<Format>,
-    /// What was learned from usage reports, in the session's own form. Empty if there is nothing.
-    pub usage: &'a str,
+    /// What is known of the session as a whole.
+    pub facts: &'a SessionFacts,
     /// Every message in the order of arrival.
     pub log: &'a [Logged],
     /// The first message of the log that differs.
@@ -80,8 +71,8 @@ pub struct SessionChange<'a> {
 }
 
 impl SessionChange<'_> {
-    /// Whether nothing changed that is worth a write. The counters, the usage and the format are
-    /// written together with the next other change.
+    /// Whether nothing changed that is worth a write. The id and the facts are written
+    /// together with the next other change.
     pub fn is_empty(&self) -> bool {
         let from = [self.log_from, self.sent_from, self.rendered_from];
         from == [usize::MAX; 3]
@@ -221,7 +212,7 @@ impl StoredSession {
         let copy = new.clone().map(ArtifactChange::dictionary);
         let artifacts = change.artifacts.iter().map(|new| new.row(encoder));
         let id = |id: MessageId| id.0.cast_signed();
-        let (pauses_more, pauses_saved) = change.pauses.to_store();
+        let (pauses_more, pauses_saved) = change.facts.pauses.to_store();
         let (cursor, pending_cut) = change.cursor.unwrap_or_default();
         let wires = [
             (WireForm::SentPrompt, change.sent, change.sent_from),
@@ -232,15 +223,15 @@ impl StoredSession {
             session: SessionRow {
                 next_id: change.next_id.cast_signed(),
                 engine: self.engine.clone(),
-                format: change.format.map_or("", Format::name).to_owned(),
+                format: change.facts.format.map_or("", Format::name).to_owned(),
                 shown_last: cursor.map(id),
                 // No message has the id zero, so it can say that none stays.
                 pending_cut: pending_cut.map(|last| last.map_or(0, id)),
-                recovered: change.recovered.map(id),
+                recovered: change.facts.recovered.map(id),
                 pauses_more,
                 pauses_saved,
-                compactions: change.compactions.cast_signed(),
-                usage: change.usage.to_owned(),
+                compactions: change.facts.compactions.cast_signed(),
+                usage: change.facts.usage.clone(),
             },
             moves_cursor: change.cursor.is_some(),
             // None if nothing differs, because `usize::MAX` is past every end.

@@ -19,20 +19,19 @@ use std::path::{Path, PathBuf};
 use contexture_base::now_ms;
 use contexture_engine_api::{MessageId, make_private, private_file_options, sqlite_file};
 use rusqlite::types::Value;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, params, params_from_iter};
+use rusqlite::{Connection, OpenFlags, params, params_from_iter};
 
-use super::read::{log, packed, snapshot, wire, written};
-use super::tables::{KEPT, PAGE_BYTES, SCHEMA_VERSION, prepare};
+use super::read::{dump_of, log, select, wire, written};
+use super::tables::{PAGE_BYTES, SCHEMA_VERSION, prepare};
 use super::write::{insert_text, write_artifacts};
 use super::{FILE, SqliteStore};
 use crate::error::RecordError;
 use crate::hold::Hold;
-use crate::host_text::IdSet;
 use crate::message_log::Logged;
 use crate::packed::Dictionary;
-use crate::rows::{self, broken_link, damage_lines, host_text, logged, message_id, wire_log};
+use crate::rows::{self, Damage, broken_link, host_text, logged, message_id, wire_log};
 use crate::saved_window::SavedWindow;
-use crate::store::{ArtifactChange, DICTIONARY, DICTIONARY_COPY, Packed, TextRow};
+use crate::store::{ArtifactChange, DICTIONARY, DICTIONARY_COPY, TextRow};
 use crate::wire_log::WireLog;
 
 /// The numbers of the two wire logs, as `record` writes them: what the client sent, and what was
@@ -108,28 +107,20 @@ impl SqliteStore {
         let mut connection = self.lock();
         let path = self.path.display();
         let mut found = Vec::new();
-        let check = |connection: &Connection| -> rusqlite::Result<Vec<String>> {
-            // Twenty lines are enough to call a file damaged, and the check ends with them.
-            let mut statement = connection.prepare("PRAGMA integrity_check(20)")?;
-            let lines = statement.query_map([], |row| row.get::<_, String>(0))?;
-            lines.collect()
+        let fail = |error| RecordError::of(&self.path, error);
+        let texts = |connection: &Connection, sql| -> rusqlite::Result<Vec<String>> {
+            select(connection, sql, [], |row| row.get(0))
         };
-        let lines = check(&connection).map_err(|error| RecordError::of(&self.path, error))?;
+        // Twenty lines are enough to call a file damaged, and the check ends with them.
+        let lines = texts(&connection, "PRAGMA integrity_check(20)").map_err(fail)?;
         found.extend(lines.into_iter().filter(|line| line != "ok"));
         // One transaction shows one state, even if sessions are written or deleted meanwhile.
-        let transaction = connection
-            .transaction()
-            .map_err(|error| RecordError::of(&self.path, error))?;
-        let ids = |transaction: &Connection| -> rusqlite::Result<Vec<String>> {
-            let mut statement = transaction.prepare("SELECT id FROM sessions ORDER BY key")?;
-            let ids = statement.query_map([], |row| row.get(0))?;
-            ids.collect()
-        };
-        for id in ids(&transaction).map_err(|error| RecordError::of(&self.path, error))? {
-            match check_session(&transaction, &id) {
+        let transaction = connection.transaction().map_err(fail)?;
+        for id in texts(&transaction, "SELECT id FROM sessions ORDER BY key").map_err(fail)? {
+            match dump_of(&transaction, &id).map(|dump| rows::problem(&dump, &id)) {
                 Ok(None) => {}
                 Ok(Some(what)) => found.push(format!("session `{id}`: {what}")),
-                Err(error) => match RecordError::of(&self.path, error) {
+                Err(error) => match fail(error) {
                     error if error.is_damage() => found.push(format!("session `{id}`: {error}")),
                     error => return Err(error),
                 },
@@ -186,7 +177,6 @@ pub(crate) fn repair(home: &Path) -> Result<RecordRepair, RecordError> {
     };
     let mut new = Connection::open(&made).map_err(fail(&made))?;
     prepare(&mut new).map_err(fail(&made))?;
-    new.execute_batch(KEPT).map_err(fail(&made))?;
     let mut lost = Vec::new();
     match readable(&read_from, &made).map_err(io(&read_from))? {
         Some(old) => carry_over(&old, &mut new, &mut lost).map_err(fail(&made))?,
@@ -377,8 +367,6 @@ fn scan(
     };
     match run("ASC") {
         Ok(all) => all,
-        // Only the table of embedders' texts may be missing in a sound record.
-        Err(error) if error.to_string().contains("no such table") => table == "kept",
         // Reading ended at the damaged page. The rows behind it are reached from the other end.
         Err(_) => {
             let _ = run("DESC");
@@ -408,7 +396,7 @@ fn probe(
             let sql = format!(
                 "SELECT id, key FROM sessions INDEXED BY sqlite_autoindex_sessions_1 ORDER BY id {order}"
             );
-            let read = || -> rusqlite::Result<()> {
+            let mut read = || -> rusqlite::Result<()> {
                 let mut statement = old.prepare(&sql)?;
                 let mut rows = statement.query([])?;
                 while let Some(row) = rows.next()? {
@@ -418,7 +406,6 @@ fn probe(
                 }
                 Ok(())
             };
-            let mut read = read;
             let _ = read();
         }
         for (_, key) in &names {
@@ -447,10 +434,7 @@ fn probe(
     if table == "kept" {
         return Ok(());
     }
-    let keys: Vec<i64> = new
-        .prepare("SELECT key FROM sessions")?
-        .query_map([], |row| row.get(0))?
-        .collect::<Result<_, _>>()?;
+    let keys: Vec<i64> = select(new, "SELECT key FROM sessions", [], |row| row.get(0))?;
     let mut probes = PROBES;
     for session in keys {
         let of = [Value::Integer(session)];
@@ -502,13 +486,8 @@ fn mend(
         "messages", "texts", "artifacts", "wire", "compactions", "written",
     ] {
         let rule = "session NOT IN (SELECT key FROM sessions)";
-        let mut select = new.prepare(&format!(
-            "SELECT DISTINCT session FROM {table} WHERE {rule}"
-        ))?;
-        let keys = select.query_map([], |row| row.get::<_, i64>(0))?;
-        for key in keys {
-            orphans.insert(key?);
-        }
+        let sql = format!("SELECT DISTINCT session FROM {table} WHERE {rule}");
+        orphans.extend(select(new, &sql, [], |row| row.get::<_, i64>(0))?);
         new.execute(&format!("DELETE FROM {table} WHERE {rule}"), [])?;
     }
     // An id that was given must not be given again.
@@ -517,10 +496,9 @@ fn mend(
                                            1 + coalesce((SELECT max(id) FROM written WHERE session = key), 0))",
         [],
     )?;
-    let sessions: Vec<(i64, String)> = new
-        .prepare("SELECT key, id FROM sessions")?
-        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
-        .collect::<Result<_, _>>()?;
+    let sessions = select(new, "SELECT key, id FROM sessions", [], |row| {
+        Ok((row.get(0)?, row.get::<_, String>(1)?))
+    })?;
     for (key, id) in sessions {
         mend_session(new, key, &id, incomplete.contains(&key), lost)?;
     }
@@ -546,17 +524,15 @@ fn mend_session(
         "DELETE FROM written WHERE session = ?1 AND length(identity) <> 16",
         [key],
     )?;
-    let damaged = forget_damaged(new, key)?.into_iter();
+    let damaged = forget_damaged(new, key, id)?.into_iter();
     lost.extend(damaged.map(|what| format!("{what}, of the session `{id}`")));
     for form in FORMS {
         // The place of a wire message tells which one it is, so the wire log ends at the first one
         // that is missing.
         while wire_log_of(new, key, form)?.is_err() {
             is_incomplete = true;
-            let places: Vec<i64> = new
-                .prepare("SELECT place FROM wire WHERE session = ?1 AND form = ?2 ORDER BY place")?
-                .query_map(params![key, form], |row| row.get(0))?
-                .collect::<Result<_, _>>()?;
+            let sql = "SELECT place FROM wire WHERE session = ?1 AND form = ?2 ORDER BY place";
+            let places: Vec<i64> = select(new, sql, [key, form], |row| row.get(0))?;
             let gap = (0..).zip(&places).find(|(at, place)| *at != **place);
             // Without a gap one of the rows itself is broken. Halving finds an end in few steps.
             // What is lost with it, the next request brings again.
@@ -576,19 +552,12 @@ fn mend_session(
         new.execute("DELETE FROM compactions WHERE session = ?1", [key])?;
         lost.push(format!("the compaction of the session `{id}`"));
     }
-    let texts = written(new, key)?;
-    if texts.iter().any(|row| host_text(row, id).is_err()) {
-        let rows: Vec<(Vec<u8>, i64, String)> = new
-            .prepare("SELECT identity, id, covers FROM written WHERE session = ?1")?
-            .query_map([key], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
-            .collect::<Result<_, _>>()?;
-        for (identity, message, covers) in rows {
-            if serde_json::from_str::<IdSet>(&covers).is_err() {
-                new.execute(
-                    "DELETE FROM written WHERE session = ?1 AND identity = ?2 AND id = ?3",
-                    params![key, identity, message],
-                )?;
-            }
+    for text in written(new, key)? {
+        if host_text(&text, id).is_err() {
+            new.execute(
+                "DELETE FROM written WHERE session = ?1 AND identity = ?2 AND id = ?3",
+                params![key, text.identity, text.id],
+            )?;
         }
     }
     let broken = broken_link_of(new, key).unwrap_or_default();
@@ -632,23 +601,6 @@ fn mend_session(
     Ok(())
 }
 
-/// Checks what is stored of a session. Returns a description of what is wrong, or `None` if nothing
-/// is.
-///
-/// # Errors
-/// The session cannot be read, which may be damage too.
-fn check_session(connection: &Connection, id: &str) -> rusqlite::Result<Option<String>> {
-    let (key, snapshot) = snapshot(connection, id)?;
-    if let Some(what) = rows::problem(&snapshot, id) {
-        return Ok(Some(what));
-    }
-    let (dictionary, is_whole) = dictionary_of(connection, key)?;
-    let texts = damaged_texts(connection, key, dictionary.as_ref())?;
-    let artifacts = damaged_artifacts(connection, key, dictionary.as_ref())?;
-    let damaged = damage_lines(&texts, &artifacts, is_whole);
-    Ok((!damaged.is_empty()).then(|| format!("{} cannot be read", damaged.join(" and "))))
-}
-
 /// A wire log of a session, or what is wrong with it. The outer error is one of reading the rows.
 fn wire_log_of(
     connection: &Connection,
@@ -671,82 +623,15 @@ fn broken_link_of(connection: &Connection, key: i64) -> rusqlite::Result<Option<
     Ok(broken_link(&log, message_id(recovered)))
 }
 
-/// The dictionary of a session, and whether both of its copies are sound or there are none.
-fn dictionary_of(
-    connection: &Connection,
-    session: i64,
-) -> rusqlite::Result<(Option<Dictionary>, bool)> {
-    let (engine, name) = DICTIONARY_COPY;
-    let text = connection.query_row(
-        "SELECT bytes, checksum, data FROM texts WHERE session = ?1 AND number = ?2",
-        [session, DICTIONARY],
-        |row| packed(row, 0),
-    );
-    let artifact = connection.query_row(
-        "SELECT bytes, checksum, data FROM artifacts WHERE session = ?1 AND engine = ?2 AND name = ?3",
-        params![session, engine, name],
-        |row| packed(row, 0),
-    );
-    let copies = [text.optional()?, artifact.optional()?];
-    Ok(Dictionary::of_copies(copies))
-}
-
-/// The messages of a session whose stored text is missing or damaged. Each text is decompressed, so
-/// this takes time.
-fn damaged_texts(
-    connection: &Connection,
-    session: i64,
-    dictionary: Option<&Dictionary>,
-) -> rusqlite::Result<Vec<MessageId>> {
-    let mut select = connection.prepare(
-        "SELECT id, texts.bytes, checksum, data FROM messages
-         LEFT JOIN texts ON texts.session = messages.session AND texts.number = messages.wire
-         WHERE messages.session = ?1 AND messages.wire IS NOT NULL ORDER BY id",
-    )?;
-    let mut rows = select.query([session])?;
-    let mut damaged = Vec::new();
-    while let Some(row) = rows.next()? {
-        let data: Option<Vec<u8>> = row.get(3)?;
-        let packed = match data {
-            Some(data) => Some(Packed {
-                bytes: row.get(1)?,
-                checksum: row.get(2)?,
-                data,
-            }),
-            None => None,
-        };
-        if packed.and_then(|packed| packed.text(dictionary)).is_none() {
-            damaged.push(message_id(row.get(0)?));
-        }
-    }
-    Ok(damaged)
-}
-
-/// The artifacts of engines in a session that are damaged, as pairs of engine and name.
-fn damaged_artifacts(
-    connection: &Connection,
-    session: i64,
-    dictionary: Option<&Dictionary>,
-) -> rusqlite::Result<Vec<(String, String)>> {
-    let mut select = connection.prepare(
-        "SELECT engine, name, bytes, checksum, data FROM artifacts WHERE session = ?1 AND engine <> ?2",
-    )?;
-    let mut rows = select.query(params![session, DICTIONARY_COPY.0])?;
-    let mut damaged = Vec::new();
-    while let Some(row) = rows.next()? {
-        if packed(row, 2)?.text(dictionary).is_none() {
-            damaged.push((row.get(0)?, row.get(1)?));
-        }
-    }
-    Ok(damaged)
-}
-
 /// Deletes the damaged texts and artifacts of a session. Returns a description of what was lost, a
 /// line each.
-fn forget_damaged(connection: &Connection, session: i64) -> rusqlite::Result<Vec<String>> {
-    let (dictionary, is_whole) = dictionary_of(connection, session)?;
-    let texts = damaged_texts(connection, session, dictionary.as_ref())?;
-    for id in &texts {
+fn forget_damaged(
+    connection: &Connection,
+    session: i64,
+    id: &str,
+) -> rusqlite::Result<Vec<String>> {
+    let mut damage = Damage::of(&dump_of(connection, id)?);
+    for id in &damage.texts {
         connection.execute(
             "UPDATE messages SET wire = NULL, part = NULL WHERE session = ?1 AND id = ?2",
             [session, id.0.cast_signed()],
@@ -758,19 +643,18 @@ fn forget_damaged(connection: &Connection, session: i64) -> rusqlite::Result<Vec
             (SELECT wire FROM messages WHERE session = ?1 AND wire IS NOT NULL)",
         [session, DICTIONARY],
     )?;
-    let artifacts = damaged_artifacts(connection, session, dictionary.as_ref())?;
-    for (engine, name) in &artifacts {
+    for (engine, name) in &damage.artifacts {
         connection.execute(
             "DELETE FROM artifacts WHERE session = ?1 AND engine = ?2 AND name = ?3",
             params![session, engine, name],
         )?;
     }
-    if !is_whole {
-        mend_dictionary(connection, session, dictionary.as_ref())?;
+    if !damage.has_whole_dictionary {
+        mend_dictionary(connection, session, damage.dictionary.as_ref())?;
+        // One of two copies was no loss.
+        damage.has_whole_dictionary = damage.dictionary.is_some();
     }
-    // One of two copies was no loss.
-    let is_lost = !is_whole && dictionary.is_none();
-    Ok(damage_lines(&texts, &artifacts, !is_lost))
+    Ok(damage.lines())
 }
 
 /// Stores both copies of the dictionary of a session anew, or deletes them if neither could be read.

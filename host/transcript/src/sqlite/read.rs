@@ -14,7 +14,7 @@
 //! id, since a call of SQLite costs microseconds and no round trip.
 
 use contexture_engine_api::MessageId;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use crate::ids::Ids;
 use crate::rows::message_id;
@@ -34,38 +34,42 @@ pub(super) const IS_OUTDATED: &str =
 const MESSAGE: &str =
     "id, identity, shape, chain, replaces, said_ms, arrived_ms, messages.wire, part, cut";
 
+/// The rows that a statement returns, each as `read` reads it.
+pub(super) fn select<T>(
+    connection: &Connection,
+    sql: &str,
+    values: impl Params,
+    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Vec<T>> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let rows = statement.query_map(values, read)?;
+    rows.collect()
+}
+
 /// The texts of embedders that are stored with a session, by name.
 pub(super) fn kept_with(
     connection: &Connection,
     session: &str,
 ) -> rusqlite::Result<Vec<(String, String)>> {
-    let mut select = connection
-        .prepare_cached("SELECT name, value FROM kept WHERE session = ?1 ORDER BY name")?;
-    let rows = select.query_map([session], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    rows.collect()
+    let sql = "SELECT name, value FROM kept WHERE session = ?1 ORDER BY name";
+    select(connection, sql, [session], |row| {
+        Ok((row.get(0)?, row.get(1)?))
+    })
 }
 
-/// Everything that is stored of a session. Fails if there is no session with this key. The caller
-/// runs it in a transaction, so that all tables are from one moment.
-pub(super) fn dump_of(
-    connection: &Connection,
-    key: i64,
-    session: &str,
-) -> rusqlite::Result<SessionDump> {
-    let (_, snapshot) = snapshot(connection, session)?;
+/// Everything that is stored of a session. Fails with SQLite's "no rows" error if there is no such
+/// session. The caller runs it in a transaction, so that all tables are from one moment.
+pub(super) fn dump_of(connection: &Connection, session: &str) -> rusqlite::Result<SessionDump> {
+    let (key, snapshot) = snapshot(connection, session)?;
     let (created_ms, used_ms, archived_ms) = connection.query_row(
         "SELECT created_ms, used_ms, archived_ms FROM sessions WHERE key = ?1",
         [key],
         |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
     )?;
-    let mut texts = connection.prepare(
-        "SELECT number, format, tools, reading, bytes, checksum, data FROM texts
-         WHERE session = ?1 ORDER BY number",
-    )?;
-    let mut artifacts = connection.prepare(
-        "SELECT engine, name, bytes, checksum, data FROM artifacts
-         WHERE session = ?1 ORDER BY engine, name",
-    )?;
+    let texts = "SELECT number, format, tools, reading, bytes, checksum, data FROM texts
+         WHERE session = ?1 ORDER BY number";
+    let artifacts = "SELECT engine, name, bytes, checksum, data FROM artifacts
+         WHERE session = ?1 ORDER BY engine, name";
     let artifact = |row: &Row<'_>| {
         Ok::<_, rusqlite::Error>(ArtifactChange {
             engine: row.get(0)?,
@@ -81,8 +85,8 @@ pub(super) fn dump_of(
         archived_ms,
         row: snapshot.session,
         messages: messages_where(connection, "session = ?1 ORDER BY id", key)?,
-        texts: texts.query_map([key], text)?.collect::<Result<_, _>>()?,
-        artifacts: (artifacts.query_map([key], artifact)?).collect::<Result<_, _>>()?,
+        texts: select(connection, texts, [key], text)?,
+        artifacts: select(connection, artifacts, [key], artifact)?,
         wire: snapshot.wire,
         written,
         compaction: snapshot.compaction,
@@ -145,10 +149,8 @@ pub(super) fn messages_where(
     rule: &str,
     key: i64,
 ) -> rusqlite::Result<Vec<MessageRow>> {
-    let mut select =
-        connection.prepare_cached(&format!("SELECT {MESSAGE}, 0 FROM messages WHERE {rule}"))?;
-    let rows = select.query_map([key], message)?;
-    rows.collect()
+    let sql = format!("SELECT {MESSAGE}, 0 FROM messages WHERE {rule}");
+    select(connection, &sql, [key], message)
 }
 
 /// The messages with these ids whose text is stored, in the order of the ids. Unknown ids are left
@@ -198,35 +200,29 @@ pub(super) fn messages_sharing(
 
 /// The wire logs of a session, by form and place.
 pub(super) fn wire(connection: &Connection, key: i64) -> rusqlite::Result<Vec<WireRow>> {
-    let mut select = connection.prepare_cached(
-        "SELECT form, place, raw, messages FROM wire WHERE session = ?1 ORDER BY form, place",
-    )?;
-    let rows = select.query_map([key], |row| {
+    let sql = "SELECT form, place, raw, messages FROM wire WHERE session = ?1 ORDER BY form, place";
+    select(connection, sql, [key], |row| {
         Ok(WireRow {
             form: row.get(0)?,
             place: row.get(1)?,
             raw: row.get(2)?,
             messages: row.get(3)?,
         })
-    })?;
-    rows.collect()
+    })
 }
 
 /// The texts that the host wrote in a session, by id. Shorter forms of one message have the same
 /// id, and their order among each other is not defined.
 pub(super) fn written(connection: &Connection, key: i64) -> rusqlite::Result<Vec<WrittenRow>> {
-    let mut select = connection.prepare_cached(
-        "SELECT identity, id, shortens, covers FROM written WHERE session = ?1 ORDER BY id",
-    )?;
-    let rows = select.query_map([key], |row| {
+    let sql = "SELECT identity, id, shortens, covers FROM written WHERE session = ?1 ORDER BY id";
+    select(connection, sql, [key], |row| {
         Ok(WrittenRow {
             identity: row.get(0)?,
             id: row.get(1)?,
             shortens: row.get(2)?,
             covers: row.get(3)?,
         })
-    })?;
-    rows.collect()
+    })
 }
 
 /// The compaction in force of a session, or `None` if it was never compacted.

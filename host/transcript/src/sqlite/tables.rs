@@ -157,14 +157,10 @@ pub(super) fn prepare(connection: &mut Connection) -> rusqlite::Result<i64> {
     let version = |connection: &Connection| {
         connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))
     };
-    let found = version(connection)?;
-    if found >= SCHEMA_VERSION {
-        return Ok(found);
-    }
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Another process may have created the tables since the version was read.
-    match version(&transaction)? {
-        found if found < SCHEMA_VERSION => {
+    if version(connection)? < SCHEMA_VERSION {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // Another process may have created the tables since the version was read.
+        if version(&transaction)? < SCHEMA_VERSION {
             // Earlier drafts of these tables were never released.
             transaction.execute_batch(
                 "DROP TABLE IF EXISTS compactions; DROP TABLE IF EXISTS wire; DROP TABLE IF EXISTS messages;
@@ -172,12 +168,15 @@ pub(super) fn prepare(connection: &mut Connection) -> rusqlite::Result<i64> {
                  DROP TABLE IF EXISTS sessions;",
             )?;
             transaction.execute_batch(SCHEMA)?;
+            transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
         }
-        _ => return version(&transaction),
+        transaction.commit()?;
     }
-    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
-    transaction.commit()?;
-    version(connection)
+    let found = version(connection)?;
+    if found == SCHEMA_VERSION {
+        connection.execute_batch(KEPT)?;
+    }
+    Ok(found)
 }
 
 /// The table of the texts that embedders store with sessions. It is not part of the schema version,
@@ -185,7 +184,7 @@ pub(super) fn prepare(connection: &mut Connection) -> rusqlite::Result<i64> {
 ///
 /// It has row numbers, because the texts are long. Without them they would be part of the index, and
 /// each comparison on the way to an entry would read the whole text that it passes.
-pub(super) const KEPT: &str = "
+const KEPT: &str = "
 CREATE TABLE IF NOT EXISTS kept (
     session  TEXT NOT NULL,
     name     TEXT NOT NULL,

@@ -100,8 +100,9 @@ impl Writer {
         if !keeps {
             new.clear();
         }
+        self.saved.facts.usage = "{\"tokens\": 1}".to_owned();
+        self.saved.facts.format = Some(Format::OpenAiChat);
         let change = SessionChange {
-            usage: "{\"tokens\": 1}",
             log_from: from,
             sent_from,
             texts: &new,
@@ -118,11 +119,7 @@ impl Writer {
     fn unchanged(&self) -> SessionChange<'_> {
         SessionChange {
             next_id: self.saved.next_id,
-            pauses: self.saved.pauses,
-            compactions: self.saved.compactions,
-            recovered: None,
-            format: Some(Format::OpenAiChat),
-            usage: "",
+            facts: &self.saved.facts,
             log: &self.saved.log,
             log_from: usize::MAX,
             sent: &self.saved.sent,
