@@ -11,13 +11,12 @@ use std::fmt::Write as _;
 
 use contexture_engine_api::{MessageView, Services};
 use contexture_secrets::mask_secrets;
-use contexture_summaries::excerpt;
+use contexture_summaries::{excerpt, excerpt_within};
 
 use crate::dates;
 
-/// The maximum length of one text in characters. A message that exceeds its tokens is rendered with
-/// the next smaller length until it fits.
-const EXCERPTS: [usize; 6] = [6_000, 2_400, 1_000, 400, 160, 60];
+/// The maximum length of one text in characters.
+const EXCERPT_CHARS: usize = 6_000;
 
 /// The maximum length of an author's name, in bytes. OpenAI allows 64 characters, so a longer name
 /// is not meant to be one.
@@ -31,7 +30,7 @@ pub(crate) fn transcript(
     services: &Services,
 ) -> Vec<String> {
     let said = messages.iter().filter(|message| !is_blank(message));
-    said.map(|message| whole_or_excerpt(message, max_tokens, services))
+    said.map(|message| excerpt_within(&render(message), max_tokens, services))
         .collect()
 }
 
@@ -41,18 +40,7 @@ pub(crate) fn is_blank(message: &MessageView<'_>) -> bool {
     message.text().trim().is_empty() && message.tool_calls().is_empty() && !message.has_media()
 }
 
-fn whole_or_excerpt(message: &MessageView<'_>, max_tokens: u64, services: &Services) -> String {
-    let mut text = String::new();
-    for chars in EXCERPTS {
-        text = render(message, chars);
-        if services.count_tokens(&text) <= max_tokens {
-            return text;
-        }
-    }
-    fit(&text, max_tokens, services)
-}
-
-fn render(message: &MessageView<'_>, chars: usize) -> String {
+fn render(message: &MessageView<'_>) -> String {
     let mut text = String::new();
     let tool = mask_secrets(message.tool_name().unwrap_or("tool"));
     let what = match (message.role(), message.is_error()) {
@@ -70,10 +58,10 @@ fn render(message: &MessageView<'_>, chars: usize) -> String {
     let body = message.text().trim();
     if !body.is_empty() || message.has_media() {
         // Writing to a string does not fail.
-        let _ = writeln!(text, "[{what}{at}{media}] {}", masked(body, chars));
+        let _ = writeln!(text, "[{what}{at}{media}] {}", masked(body));
     }
     for call in message.tool_calls() {
-        let arguments = masked(call.arguments(), chars);
+        let arguments = masked(call.arguments());
         let _ = writeln!(text, "[call of {}] {arguments}", mask_secrets(call.name()));
     }
     text
@@ -116,11 +104,10 @@ pub(crate) fn speaker(message: &MessageView<'_>) -> String {
     }
 }
 
-/// Masks the secrets of a text and shortens it to its two ends if it has more than `chars`
-/// characters. Masking comes first, because an excerpt could cut a secret so that it is no longer
-/// recognised.
-fn masked(text: &str, chars: usize) -> String {
-    excerpt(&mask_secrets(text), chars)
+/// Masks the secrets of a text and shortens it to its two ends if it is long. Masking comes first,
+/// because an excerpt could cut a secret so that it is no longer recognised.
+fn masked(text: &str) -> String {
+    excerpt(&mask_secrets(text), EXCERPT_CHARS)
 }
 
 /// Returns the beginning of a text, at most `max_tokens` long. It ends at a line end if one is in
