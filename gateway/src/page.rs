@@ -195,15 +195,9 @@ fn respond(shared: &Shared, incoming: &ClientRequest) -> Result<PageAnswer, Page
     let may_see = |id: &str| incoming.is_owner || tenants.get(id).map(String::as_str) == tenant;
     let may_see_failure =
         |one: &FailedRequest| incoming.is_owner || one.tenant.as_deref() == tenant;
-    // Unmanaged requests have no session. Their rows begin with the name of the tenant that sent
-    // them.
-    let may_see_row = |row: &str| match tenant {
-        Some(tenant) => row
-            .strip_prefix(tenant)
-            .is_some_and(|rest| rest.starts_with('/')),
-        None => true,
-    };
-    // The answer must not reveal whether another tenant has a session of this name.
+    let may_see_row = |row: &UnmanagedRow| incoming.is_owner || row.tenant.as_deref() == tenant;
+    // The id does not prove who owns a session: anybody may name one `alice/work`. The answer must
+    // not reveal whether another tenant has a session of this name.
     let own = |id: String| {
         may_see(&id)
             .then_some(id)

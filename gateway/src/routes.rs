@@ -90,7 +90,7 @@ async fn answer_any(shared: &Arc<Shared>, request: Request) -> Response {
         Err(why) => {
             let api = Route::of(uri.path(), headers).api();
             let status = StatusCode::FORBIDDEN;
-            return refused(shared, api, None, Refusal { status, why });
+            return refused(shared, api, (None, None), Refusal { status, why });
         }
     };
     let mut answer = match *request.method() {
@@ -173,12 +173,17 @@ impl From<CodingError> for Refusal {
     }
 }
 
-/// Refuses a request. It is recorded like every other unmanaged request, so that the status page
-/// shows it.
-fn refused(shared: &Shared, api: Api, session: Option<&str>, refusal: Refusal) -> Response {
+/// Refuses a request of a tenant and a session. It is recorded like every other unmanaged request,
+/// so that the status page shows it.
+fn refused(
+    shared: &Shared,
+    api: Api,
+    (tenant, session): (Option<&str>, Option<&str>),
+    refusal: Refusal,
+) -> Response {
     let (status, (reason, message)) = (refusal.status, refusal.why);
     let why = UnmanagedReason::new(Status::NotManaged, reason, message.clone());
-    shared.unmanaged.note(&shared.metrics, session, &why);
+    (shared.unmanaged).note(&shared.metrics, tenant, session, &why);
     let mut answer = error_response(api, status, &message);
     why.set_headers(&mut answer);
     let passes = [
@@ -221,7 +226,7 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
     let path = request.uri().path().to_owned();
     if let Err(refusal) = check_spelling(&path) {
         let api = Route::of(&path, request.headers()).api();
-        return refused(shared, api, None, refusal);
+        return refused(shared, api, (None, None), refusal);
     }
     if path == HEALTH {
         // The status stays 200, because restarting a degraded gateway would make it worse.
@@ -245,7 +250,7 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
         let message =
             "this gateway needs a valid token: send it as `x-contexture-token` (`gateway.tokens`)";
         let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "token", message);
-        return refused(shared, api, None, refusal);
+        return refused(shared, api, (None, None), refusal);
     };
     if has_moved && route.provider != Provider::Google {
         request.headers_mut().remove(GOOGLE_KEY);
@@ -272,11 +277,12 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
         query,
         route,
         caller,
-        tenant,
+        tenant: tenant.clone(),
         session: session.clone(),
     };
     let answer = pass_on(shared, settings, request, known).await;
-    answer.unwrap_or_else(|refusal| refused(shared, api, session.as_deref(), refusal))
+    let sender = (tenant.as_deref(), session.as_deref());
+    answer.unwrap_or_else(|refusal| refused(shared, api, sender, refusal))
 }
 
 /// Who sent a request, and where it leads.

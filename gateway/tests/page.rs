@@ -673,6 +673,45 @@ async fn a_tenant_sees_and_changes_its_own_sessions_alone() {
     assert_eq!(own["sessions"], 0);
 }
 
+/// Anybody may name a session like one of somebody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_not_managed_is_seen_by_its_sender_and_the_owner() {
+    let (alice, bob) = (env!("CARGO_PKG_VERSION"), env!("CARGO_PKG_DESCRIPTION"));
+    let stage =
+        Stage::new("gateway: {tokens: {alice: CARGO_PKG_VERSION, bob: CARGO_PKG_DESCRIPTION}}\n");
+    let gateway = stage.gateway().await;
+    let base = &gateway.base;
+    let owner = std::fs::read_to_string(stage.home.path().join("gateway.token")).unwrap();
+    let http = reqwest::Client::new();
+    let names = ["x", "alice/x", "bob/x", "alice/", "/x", "alice"];
+    for token in [alice, bob, owner.trim()] {
+        for name in names {
+            // One is not managed, and one is refused.
+            for request in [
+                http.get(format!("{base}/v1/models")),
+                http.post(format!("{base}/v1/chat/completions")),
+            ] {
+                let request = request.header("x-contexture-token", token);
+                let answer = request.header("x-contexture-session", name).send().await;
+                let answer = answer.unwrap();
+                assert_ne!(answer.headers()["x-contexture-status"], "managed");
+            }
+        }
+    }
+    let sent = 2 * names.len() as u64;
+    for (token, wanted) in [(alice, sent), (bob, sent), (owner.trim(), 3 * sent)] {
+        let url = format!("{base}/contexture/not-managed");
+        let (_, told) = with_token(&url, token, None).await;
+        let rows = told["rows"].as_array().unwrap();
+        let requests: u64 = rows
+            .iter()
+            .map(|row| row["requests"].as_u64().unwrap())
+            .sum();
+        assert_eq!(requests, wanted, "{told}");
+        assert!(rows.iter().all(|row| row.get("tenant").is_none()));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn words_are_pinned_on_the_page_and_by_headers() {
     const PAGE: &str = "The port is 8123.";
