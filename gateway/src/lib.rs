@@ -74,6 +74,7 @@ use health::Health;
 use identity::IdentityCache;
 use metrics::Metrics;
 use references::ItemCache;
+use page::SessionLists;
 pub use reload::{ReloadError, reload_running};
 pub use serving::raise_file_limit;
 use sessions::Sessions;
@@ -158,6 +159,7 @@ pub(crate) struct Shared {
     address: SocketAddr,
     /// The configuration as it was at startup. A reload cannot apply each of its keys, and warns if
     /// such a key differs.
+    session_lists: SessionLists,
     started_with: Config,
     /// If this is the gateway of a single command: base URLs from its environment. They apply again
     /// on each reload.
@@ -399,6 +401,7 @@ impl Gateway {
                 reloading: Mutex::default(),
                 address,
                 started_with: config.clone(),
+                session_lists: SessionLists::default(),
                 command,
             }),
             listener,
