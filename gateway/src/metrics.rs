@@ -44,8 +44,8 @@ const FAILURES: &[&str] = &[
 ];
 /// Why a request is refused.
 const REFUSALS: &[&str] = &[
-    "client_timeout", "content_encoding", "content_type", "host", "max_requests", "origin", "path",
-    "tenant_requests", "token", "too_large",
+    "broken_body", "client_timeout", "content_encoding", "content_type", "host", "max_requests",
+    "origin", "path", "tenant_requests", "token", "too_large",
 ];
 /// Why a request that neither fails nor is refused counts as not managed.
 const OTHERS: &[&str] = &[

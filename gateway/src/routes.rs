@@ -400,7 +400,7 @@ fn use_key(
 /// Reads a body.
 ///
 /// # Errors
-/// It is too large, its connection broke, or it did not arrive in time.
+/// It is too large or malformed, its connection broke, or it did not arrive in time.
 async fn receive(settings: &Settings, body: Body) -> Result<Bytes, Refusal> {
     let read = timeout(settings.client_timeout, read_body(body, settings.max_body)).await;
     let Ok(read) = read else {
@@ -410,12 +410,17 @@ async fn receive(settings: &Settings, body: Body) -> Result<Bytes, Refusal> {
             "the request did not arrive in time (`gateway.client_timeout_ms`): send it again",
         ));
     };
-    read.map_err(|BodyError| {
-        let message = format!(
-            "the request is larger than {} MB (`gateway.max_body_mb`), or its connection broke",
-            settings.max_body >> 20
-        );
-        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+    read.map_err(|error| match error {
+        BodyError::TooLarge => {
+            let most = settings.max_body >> 20;
+            let message = format!("the request is larger than {most} MB (`gateway.max_body_mb`)");
+            Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+        }
+        BodyError::Broken(cause) => {
+            let message =
+                format!("the body of the request cannot be read: {cause}; send it again, complete and well-formed");
+            Refusal::new(StatusCode::BAD_REQUEST, "broken_body", message)
+        }
     })
 }
 
@@ -423,8 +428,12 @@ async fn receive(settings: &Settings, body: Body) -> Result<Bytes, Refusal> {
 /// anything.
 const RESERVED_AT_ONCE: usize = 1 << 20;
 
-/// A body is too large, or its connection broke.
-struct BodyError;
+/// Why a body cannot be read.
+enum BodyError {
+    TooLarge,
+    /// It is malformed, or its connection broke.
+    Broken(axum::Error),
+}
 
 /// Reads a body of at most `most` bytes. Each piece is copied when it arrives. Otherwise all pieces
 /// would keep the buffers with which the connection read them until the body is complete.
@@ -433,9 +442,9 @@ async fn read_body(body: Body, most: usize) -> Result<Bytes, BodyError> {
     let mut read = Vec::with_capacity(declared.min(most).min(RESERVED_AT_ONCE));
     let mut pieces = body.into_data_stream();
     while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|_| BodyError)?;
+        let piece = piece.map_err(BodyError::Broken)?;
         if piece.len() > most - read.len() {
-            return Err(BodyError);
+            return Err(BodyError::TooLarge);
         }
         read.extend_from_slice(&piece);
     }
