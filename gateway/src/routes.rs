@@ -256,10 +256,9 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
         request.headers_mut().remove(GOOGLE_KEY);
     }
     if path == METRICS {
-        return text(
-            StatusCode::OK,
-            shared.metrics.page(&shared.host.engines().health()),
-        );
+        let health = shared.host.engines().health();
+        let page = shared.metrics.page(&health, &settings.certificate_ends);
+        return text(StatusCode::OK, page);
     }
     let tenant = caller.tenant().map(str::to_owned);
     let session = session_key::name_in(request.headers());
