@@ -1252,6 +1252,33 @@ async fn no_tenant_takes_the_requests_of_another() {
     }
 }
 
+/// A proxy does not send a request again that it has begun to send.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_stops_answers_what_is_on_its_way() {
+    let stage = answering();
+    for _ in 0..4 {
+        let gateway = stage.gateway().await;
+        // Some of these are accepted, and some wait for it.
+        let mut streams = Vec::new();
+        for _ in 0..16 {
+            streams.push(connect(&gateway.base).await);
+        }
+        gateway.handle.stop();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let request = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        for stream in &mut streams {
+            stream.write_all(request.as_bytes()).await.unwrap();
+        }
+        for mut stream in streams {
+            let mut bytes = Vec::new();
+            stream.read_to_end(&mut bytes).await.unwrap();
+            let text = String::from_utf8_lossy(&bytes);
+            assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+        }
+        gateway.stop().await;
+    }
+}
+
 /// Whether the gateway closes a connection within this time.
 async fn is_closed(stream: &mut TcpStream, within: Duration) -> bool {
     let mut rest = Vec::new();
