@@ -24,7 +24,7 @@ const SHARED_FOR: u32 = 20;
 /// What identifies a session for a person.
 #[derive(Debug, Serialize)]
 pub(super) struct SessionInfo {
-    pub(super) id: String,
+    id: String,
     /// The title that a user gave it, or else the first words of its user. None if neither is known.
     title: Option<String>,
     /// Whether a user gave it the title.
