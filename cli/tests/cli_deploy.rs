@@ -178,7 +178,7 @@ fn the_compose_file_and_what_it_mounts_fit_together() {
     for gateway in gateways {
         assert_eq!(services[gateway]["image"], "contexture:latest");
         assert!(
-            nginx.contains(&format!("server {gateway}:8787")),
+            nginx.contains(&format!("server {gateway}:8787 max_fails=0;")),
             "{gateway}"
         );
         assert!(prometheus.contains(&format!("{gateway}:8787")), "{gateway}");
@@ -351,7 +351,7 @@ fn helm_accepts_the_chart_and_the_gateway_what_it_makes() {
         let has_tls = settings.contains(&"tlsSecret=certificate");
         let probe = &pod["containers"][0]["readinessProbe"]["httpGet"]["scheme"];
         assert_eq!(probe, if has_tls { "HTTPS" } else { "HTTP" });
-        let grace = if has_tls { 130 } else { 70 };
+        let grace = if has_tls { 135 } else { 75 };
         assert_eq!(pod["terminationGracePeriodSeconds"], grace);
         assert_eq!(kind(&resources, "Ingress").is_some(), has_tls);
         let monitor = kind(&resources, "ServiceMonitor");

@@ -395,7 +395,7 @@ fn other_machines_need_a_token_and_have_sessions_of_their_own() {
             "{path}"
         );
     }
-    assert!(get(list, bob).ends_with("{\"sessions\":[]}"));
+    assert!(get(list, bob).ends_with("\"sessions\":[]}"));
     assert!(get(one, bob).starts_with("HTTP/1.1 404"));
     assert_eq!(provider.requests().len(), 1);
 }

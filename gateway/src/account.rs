@@ -64,6 +64,11 @@ impl Cost {
         self.summaries += other.summaries;
     }
 
+    /// What was spent with the engine.
+    fn spent(&self) -> f64 {
+        self.engine + self.output + self.summaries
+    }
+
     /// What the engine saved against the cheaper one of the other scenarios. Negative if it cost
     /// more.
     fn saved(&self) -> f64 {
@@ -169,6 +174,21 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
+    /// The figure of a column by which lists of sessions are sorted. Costs are in millionths of a
+    /// dollar, and shares in millionths. None if there is no such column.
+    pub(crate) fn figure(&self, column: &str) -> Option<i64> {
+        let millionths = |value: f64| (value * 1e6) as i64;
+        Some(match column {
+            "turns" => self.turns.cast_signed(),
+            "compactions" => self.compactions.cast_signed(),
+            "prompt" => self.prompt.cast_signed(),
+            "cache" => millionths(self.cache_read as f64 / self.prompt.max(1) as f64),
+            // What has no known cost comes after what cost nothing.
+            "cost" => self.cost.map_or(-1, |cost| millionths(cost.spent())),
+            _ => return None,
+        })
+    }
+
     pub(crate) fn add(&mut self, other: &Self) {
         self.turns += other.turns;
         self.compactions += other.compactions;
@@ -459,7 +479,7 @@ fn cost_of(
 
 impl SessionTotals {
     /// The totals in their stored form. All zero if there is none or it cannot be parsed.
-    fn of_text(text: Option<&str>) -> Self {
+    pub(crate) fn of_text(text: Option<&str>) -> Self {
         let totals = text.and_then(|text| serde_json::from_str(text).ok());
         totals.unwrap_or_default()
     }

@@ -341,7 +341,8 @@ pub(crate) async fn answer(
         );
     }
     if let Some(why) = &fallback {
-        shared.unmanaged.note(&shared.metrics, Some(&session), why);
+        let tenant = request.spec.tenant.as_deref();
+        (shared.unmanaged).note(&shared.metrics, tenant, Some(&session), why);
     }
     let wants_list = list::is_wanted(&incoming.path, &incoming.query);
     if wants_list {
@@ -528,7 +529,8 @@ async fn observed(
             (why, named)
         }
     };
-    mark_unmanaged(&shared, api, &mut response, session.as_deref(), &why);
+    let sender = (tenant.as_deref(), session.as_deref());
+    mark_unmanaged(&shared, api, &mut response, sender, &why);
     response
 }
 
@@ -632,7 +634,8 @@ async fn pass_on(
     let PassOptions { why, session, body } = options;
     let tenant = incoming.tenant.clone();
     let mut response = forward(shared, settings, api, incoming, body).await;
-    mark_unmanaged(shared, api, &mut response, session.as_deref(), &why);
+    let sender = (tenant.as_deref(), session.as_deref());
+    mark_unmanaged(shared, api, &mut response, sender, &why);
     match (api, why.status) {
         (Api::Responses, Status::FailedOpen) => {
             let what = Remembered::Items(tenant);
@@ -642,18 +645,18 @@ async fn pass_on(
     }
 }
 
-/// Records an unmanaged request in the metrics and on the status page, and adds the reason to the
-/// headers of its answer.
+/// Records an unmanaged request in the metrics and on the status page, by its tenant and session,
+/// and adds the reason to the headers of its answer.
 fn mark_unmanaged(
     shared: &Shared,
     api: Api,
     response: &mut Response,
-    session: Option<&str>,
+    (tenant, session): (Option<&str>, Option<&str>),
     why: &UnmanagedReason,
 ) {
     let outcome = labels(api, why.status.name());
     shared.metrics.add("requests_total", &outcome, 1.0);
-    shared.unmanaged.note(&shared.metrics, session, why);
+    (shared.unmanaged).note(&shared.metrics, tenant, session, why);
     why.set_headers(response);
 }
 
@@ -667,9 +670,8 @@ pub(crate) async fn other(
     let what = format!("{} {}", incoming.method, incoming.path);
     let why = UnmanagedReason::new(Status::NotManaged, "endpoint", what);
     let session = incoming.session(None);
-    shared
-        .unmanaged
-        .note(&shared.metrics, session.as_deref(), &why);
+    let tenant = incoming.tenant.as_deref();
+    (shared.unmanaged).note(&shared.metrics, tenant, session.as_deref(), &why);
     let mut response = forward(shared, settings, api, incoming, None).await;
     why.set_headers(&mut response);
     response

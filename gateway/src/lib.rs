@@ -59,6 +59,7 @@ mod work;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use contexture::config::Config;
 use contexture::engines::Engines;
@@ -73,6 +74,7 @@ use failures::FailureLog;
 use health::Health;
 use identity::IdentityCache;
 use metrics::Metrics;
+use page::SessionLists;
 use references::ItemCache;
 pub use reload::{ReloadError, reload_running};
 pub use serving::raise_file_limit;
@@ -85,6 +87,9 @@ pub use tls::CertificateError;
 use unmanaged::UnmanagedLog;
 use work::WorkPool;
 pub use work::runtime;
+
+/// How often a gateway that runs warns of certificates that end.
+const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Why a gateway could not be opened, reloaded or served. The messages are written for the person
 /// who starts it.
@@ -154,6 +159,7 @@ pub(crate) struct Shared {
     /// What the last compactions changed, for the status page.
     diffs: Mutex<Diffs>,
     subjects: Subjects,
+    session_lists: SessionLists,
     started_ms: u64,
     address: SocketAddr,
     /// The configuration as it was at startup. A reload cannot apply each of its keys, and warns if
@@ -307,6 +313,7 @@ fn settings(
         Err(error) => (None, Some(error)),
     };
     let settings = Settings::of(engines.loaded(), address, command, token)?;
+    settings.warn_of_certificates();
     // If the gateway has no key to protect, no client needs its token.
     let is_needed = (Provider::ALL.iter()).any(|one| settings.key_needs_token(*one));
     match missing {
@@ -394,6 +401,7 @@ impl Gateway {
                 work: WorkPool::default(),
                 diffs: Mutex::default(),
                 subjects: Subjects::default(),
+                session_lists: SessionLists::default(),
                 started_ms: account::now_ms(),
                 settings: RwLock::new(Arc::new(settings)),
                 reloading: Mutex::default(),
@@ -462,7 +470,16 @@ impl Gateway {
             stop,
         });
         let router = routes::router(Arc::clone(&self.shared));
-        serving::serve(self.listener, router, &self.shared, stopped).await;
+        let warning = async {
+            loop {
+                tokio::time::sleep(CERTIFICATE_INTERVAL).await;
+                self.shared.settings().warn_of_certificates();
+            }
+        };
+        tokio::select! {
+            () = serving::serve(self.listener, router, &self.shared, stopped) => {}
+            () = warning => {}
+        }
     }
 }
 

@@ -24,6 +24,7 @@ use contexture::engines::{EngineHealth, HealthState};
 use contexture::{Usage, lock};
 use http::HeaderMap;
 
+use crate::tls::CertificateEnd;
 use crate::{Totals, headers};
 
 /// The labels of a counter with all their values. A counter without labels has the empty list. None
@@ -44,8 +45,8 @@ const FAILURES: &[&str] = &[
 ];
 /// Why a request is refused.
 const REFUSALS: &[&str] = &[
-    "client_timeout", "content_encoding", "content_type", "host", "max_requests", "origin", "path",
-    "tenant_requests", "token", "too_large",
+    "broken_body", "client_timeout", "content_encoding", "content_type", "host", "max_requests",
+    "origin", "path", "tenant_requests", "token", "too_large",
 ];
 /// Why a request that neither fails nor is refused counts as not managed.
 const OTHERS: &[&str] = &[
@@ -414,8 +415,9 @@ impl Metrics {
         }
     }
 
-    /// Renders all metrics in Prometheus' text format, including the health of these engines.
-    pub(crate) fn page(&self, engines: &[EngineHealth]) -> String {
+    /// Renders all metrics in Prometheus' text format, including the health of these engines and the
+    /// ends of these certificates.
+    pub(crate) fn page(&self, engines: &[EngineHealth], certificates: &[CertificateEnd]) -> String {
         let mut page = String::new();
         let counters = lock(&self.counters);
         for (name, _, help) in COUNTERS {
@@ -474,6 +476,19 @@ impl Metrics {
                 let (engine, value) = (&health.engine, value(health));
                 let _ = writeln!(page, "contexture_{name}{{engine=\"{engine}\"}} {value}");
             }
+        }
+        let _ = writeln!(
+            page,
+            "# HELP contexture_certificate_end_timestamp_seconds When a certificate expires, in seconds since the Unix \
+             epoch, by the section of the configuration that names it.\n\
+             # TYPE contexture_certificate_end_timestamp_seconds gauge"
+        );
+        for CertificateEnd { section, at } in certificates {
+            let at = at.as_second();
+            let _ = writeln!(
+                page,
+                "contexture_certificate_end_timestamp_seconds{{section=\"{section}\"}} {at}"
+            );
         }
         page
     }

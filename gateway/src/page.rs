@@ -7,9 +7,12 @@
 //! the home directory sees all of them. Whoever sees a session may also rename, export and delete
 //! it, and call its engine's tools, for example to search its history.
 //!
-//! The numbers come from [`account`], and the failed requests from [`failures`].
+//! The numbers come from [`account`], the failed requests from [`failures`], and the list of sessions
+//! from [`list`].
 
-use std::collections::{BTreeSet, HashMap};
+mod list;
+
+use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
 use axum::response::{Html, IntoResponse, Response};
@@ -18,21 +21,23 @@ use base64::engine::general_purpose::STANDARD;
 use contexture::engines::CallError;
 use contexture::formats;
 use contexture::replay::PRICES_AS_OF;
-use contexture::session::{
-    Delivered, KeptContent, Placed, Record, RecordError, Session, SessionError,
-};
+use contexture::session::{KeptContent, Placed, Record, RecordError, Session, SessionError};
 use contexture::{Host, HostError, ToolCall, lock};
 use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderValue, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue,
+    IF_NONE_MATCH, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use xxhash_rust::xxh3::xxh3_64;
 
-use crate::account::{HourSums, SessionTotals, Sums, TurnDiff, TurnRecord};
+pub(crate) use self::list::SessionLists;
+use self::list::{AllLists, ListQuery, SessionInfo, SessionList};
+use crate::account::{HourSums, Sums, TurnDiff, TurnRecord};
 use crate::exchange::ClientRequest;
 use crate::failures::FailedRequest;
+use crate::unmanaged::UnmanagedRow;
 use crate::{Shared, account, headers, lineage};
 
 const PAGE: &str = include_str!("page/page.html");
@@ -112,12 +117,13 @@ fn done() -> Result<PageAnswer, PageError> {
     PageAnswer::json(&json!({}))
 }
 
-/// Answers a request of the page with JSON, on a worker thread. Errors are JSON as well.
+/// Answers a request of the page with JSON, on a worker thread. Errors are JSON as well. Who has the
+/// answer already, according to its `if-none-match`, gets none again.
 pub(crate) async fn answer(shared: Arc<Shared>, incoming: ClientRequest) -> Response {
-    let own = Arc::clone(&shared);
-    let result = shared.work.run(move || respond(&own, &incoming)).await;
-    let result = result.unwrap_or_else(|failure| Err(failed(failure.detail)));
-    let (status, kind, text) = match result {
+    let known = (incoming.method == Method::GET)
+        .then(|| incoming.headers.get(IF_NONE_MATCH).cloned())
+        .flatten();
+    let (status, kind, text) = match respond_on_worker(&shared, incoming).await {
         Ok(PageAnswer::Json(text)) => (StatusCode::OK, "application/json", text),
         Ok(PageAnswer::Lines(text)) => (StatusCode::OK, "application/x-ndjson", text),
         Err(PageError(status, error)) => {
@@ -125,9 +131,37 @@ pub(crate) async fn answer(shared: Arc<Shared>, incoming: ClientRequest) -> Resp
             (status, "application/json", text)
         }
     };
-    let mut answer = (status, [(CONTENT_TYPE, kind)], text).into_response();
-    add_safety_headers(answer.headers_mut());
+    let tag = format!("\"{:016x}\"", xxh3_64(text.as_bytes()));
+    let is_known = status == StatusCode::OK && known.is_some_and(|known| known == *tag);
+    let mut answer = match is_known {
+        true => StatusCode::NOT_MODIFIED.into_response(),
+        false => (status, [(CONTENT_TYPE, kind)], text).into_response(),
+    };
+    let own = answer.headers_mut();
+    headers::set(own, ETAG.as_str(), &tag);
+    add_safety_headers(own);
     answer
+}
+
+/// Responds to a request of the page on a worker thread, with the lists of sessions if it asks for
+/// them.
+async fn respond_on_worker(
+    shared: &Arc<Shared>,
+    incoming: ClientRequest,
+) -> Result<PageAnswer, PageError> {
+    let path = incoming.path.strip_prefix(PATH).unwrap_or_default();
+    let lists = match path {
+        "overview" | "sessions" => shared.session_lists.current(shared).await?,
+        _ => Arc::default(),
+    };
+    let changes_lists = matches!(path, "rename" | "delete");
+    let own = Arc::clone(shared);
+    let response = shared.work.run(move || respond(&own, &incoming, &lists));
+    let response = response.await.map_err(|failure| failed(failure.detail));
+    if changes_lists {
+        shared.session_lists.forget().await;
+    }
+    response?
 }
 
 #[derive(Deserialize)]
@@ -168,40 +202,35 @@ fn body<T: for<'b> Deserialize<'b>>(incoming: &ClientRequest) -> Result<T, PageE
 
 /// Finds out what a request of the page asks for, checks whether its sender may see it, and returns
 /// it.
-fn respond(shared: &Shared, incoming: &ClientRequest) -> Result<PageAnswer, PageError> {
+fn respond(
+    shared: &Shared,
+    incoming: &ClientRequest,
+    lists: &AllLists,
+) -> Result<PageAnswer, PageError> {
     let query = incoming.query.trim_start_matches('?');
     let tenant = incoming.tenant.as_deref();
     let record = shared.host.record();
-    // The id does not prove who owns a session: anybody may name one `alice/work`.
-    let tenants = record.tenants().map_err(failed)?;
     // Whoever can read the token in the home directory can also read the sessions there.
-    let may_see = |id: &str| incoming.is_owner || tenants.get(id).map(String::as_str) == tenant;
     let may_see_failure =
         |one: &FailedRequest| incoming.is_owner || one.tenant.as_deref() == tenant;
-    // Unmanaged requests have no session. Their rows begin with the name of the tenant that sent
-    // them.
-    let may_see_row = |row: &str| match tenant {
-        Some(tenant) => row
-            .strip_prefix(tenant)
-            .is_some_and(|rest| rest.starts_with('/')),
-        None => true,
-    };
-    // The answer must not reveal whether another tenant has a session of this name.
+    let may_see_row = |row: &UnmanagedRow| incoming.is_owner || row.tenant.as_deref() == tenant;
+    // The id does not prove who owns a session: anybody may name one `alice/work`. The answer must
+    // not reveal whether another tenant has a session of this name.
     let own = |id: String| {
-        may_see(&id)
-            .then_some(id)
-            .ok_or_else(|| not_found("session"))
+        let is_seen = incoming.is_owner || record.tenant(&id).map_err(failed)?.as_deref() == tenant;
+        is_seen.then_some(id).ok_or_else(|| not_found("session"))
     };
-    let id = || own(query.strip_prefix("id=").map(decoded).unwrap_or_default());
+    let id = || own(parameter(query, "id").unwrap_or_default());
+    let list = || lists.of(&incoming.tenant, incoming.is_owner);
     match (
         &incoming.method,
         incoming.path.strip_prefix(PATH).unwrap_or_default(),
     ) {
         (&Method::GET, "overview") => {
             let failures = shared.failures.rows(may_see_failure);
-            overview(shared, may_see, incoming.is_owner, failures)
+            overview(shared, list(), incoming.is_owner, failures)
         }
-        (&Method::GET, "sessions") => sessions(shared, may_see),
+        (&Method::GET, "sessions") => PageAnswer::json(&list().part(&list_query(query))),
         (&Method::GET, "not-managed") => {
             PageAnswer::json(&json!({"rows": shared.unmanaged.rows(may_see_row)}))
         }
@@ -244,6 +273,25 @@ fn respond(shared: &Shared, incoming: &ClientRequest) -> Result<PageAnswer, Page
     }
 }
 
+/// The value of a parameter in a query, decoded. None if the query does not have it.
+fn parameter(query: &str, name: &str) -> Option<String> {
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let (_, value) = pairs.find(|(known, _)| *known == name)?;
+    Some(decoded(value))
+}
+
+/// The part of the list of sessions that a query asks for.
+fn list_query(query: &str) -> ListQuery {
+    let text = |name| parameter(query, name).unwrap_or_default();
+    ListQuery {
+        search: text("search"),
+        agent: text("agent"),
+        sort: text("sort"),
+        is_ascending: text("ascending") == "true",
+        limit: text("limit").parse().ok(),
+    }
+}
+
 /// Decodes the `%xx` escapes in a part of a query. Invalid escapes stay as they are.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
@@ -259,7 +307,7 @@ fn decoded(text: &str) -> String {
 
 /// What the page shows of all sessions together.
 #[derive(Serialize)]
-struct Overview {
+struct Overview<'l> {
     sessions: usize,
     totals: Sums,
     /// The hours that had turns, oldest first.
@@ -270,73 +318,11 @@ struct Overview {
     failures: Vec<FailedRequest>,
     prices_as_of: &'static str,
     /// Models of sessions that have turns without a known price.
-    unpriced_models: BTreeSet<String>,
+    unpriced_models: &'l BTreeSet<String>,
     engine: String,
     is_observing: bool,
     version: &'static str,
     started_ms: u64,
-}
-
-/// What identifies a session for a person.
-#[derive(Serialize)]
-struct SessionInfo {
-    id: String,
-    /// The title that a user gave it, or else the first words of its user. None if neither is known.
-    title: Option<String>,
-    /// Whether a user gave it the title.
-    is_renamed: bool,
-    project: Option<String>,
-    /// The agent and the model of the last turn. Empty if the session has none.
-    agent: String,
-    model: String,
-    engine: String,
-    messages: u64,
-    /// The session that this one may continue.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    follows: Option<String>,
-    /// The time of the last turn. 0 if the session has none.
-    at_ms: u64,
-}
-
-impl SessionInfo {
-    fn new(
-        shared: &Shared,
-        delivered: Delivered,
-        totals: &SessionTotals,
-        given: Option<String>,
-        follows: Option<String>,
-    ) -> Self {
-        let subject = totals.subject.clone();
-        let subject = subject.or_else(|| shared.subjects.of(&delivered.session));
-        let subject = subject.unwrap_or_default();
-        let given = given.filter(|title| !title.is_empty());
-        Self {
-            id: delivered.session,
-            is_renamed: given.is_some(),
-            title: given.or(subject.title),
-            project: subject.project,
-            agent: totals.agent.clone(),
-            model: totals.model.clone(),
-            engine: delivered.engine,
-            messages: delivered.messages,
-            follows,
-            at_ms: totals.at_ms,
-        }
-    }
-}
-
-/// A session in the list.
-#[derive(Serialize)]
-struct SessionRow {
-    #[serde(flatten)]
-    info: SessionInfo,
-    #[serde(flatten)]
-    sums: Sums,
-}
-
-#[derive(Serialize)]
-struct SessionList {
-    sessions: Vec<SessionRow>,
 }
 
 /// Everything about one session.
@@ -355,46 +341,19 @@ struct SessionDetails {
     prices_as_of: &'static str,
 }
 
-/// The totals of all sessions. Those that cannot be parsed are left out.
-fn all_totals(record: &Record) -> Result<HashMap<String, SessionTotals>, PageError> {
-    let all = record.kept_as(account::TOTALS, None).map_err(failed)?;
-    let parsed = all
-        .into_iter()
-        .filter_map(|(session, text)| Some((session, serde_json::from_str(&text).ok()?)));
-    Ok(parsed.collect())
-}
-
-/// The totals over all sessions that `may_see` accepts.
+/// The totals over the sessions of a list.
 fn overview(
     shared: &Shared,
-    may_see: impl Fn(&str) -> bool,
+    list: &SessionList,
     is_owner: bool,
     failures: Vec<FailedRequest>,
 ) -> Result<PageAnswer, PageError> {
-    let record = shared.host.record();
-    let totals = all_totals(record)?;
-    let sessions = record.all_delivered().map_err(failed)?;
-    let sessions: Vec<_> = (sessions.iter())
-        .filter(|one| may_see(&one.session))
-        .collect();
-    let (mut sums, mut hours) = (Sums::default(), std::collections::BTreeMap::new());
-    let mut unpriced_models = BTreeSet::new();
-    for one in sessions.iter().filter_map(|one| totals.get(&one.session)) {
-        sums.add(&one.sums);
-        for HourSums { hour, sums } in &one.hours {
-            let all: &mut Sums = hours.entry(*hour).or_default();
-            all.add(sums);
-        }
-        unpriced_models.extend(one.unpriced_models.iter().cloned());
-    }
     let engines = shared.host.engines();
     let report = shared.health.report(&engines.health(), is_owner);
     PageAnswer::json(&Overview {
-        sessions: sessions.len(),
-        totals: sums,
-        hours: (hours.into_iter())
-            .map(|(hour, sums)| HourSums { hour, sums })
-            .collect(),
+        sessions: list.len(),
+        totals: list.totals,
+        hours: list.hours(),
         problems: report
             .iter()
             .flat_map(|report| report.lines())
@@ -402,37 +361,12 @@ fn overview(
             .collect(),
         failures,
         prices_as_of: PRICES_AS_OF,
-        unpriced_models,
+        unpriced_models: &list.unpriced_models,
         engine: engines.config().context.engine.clone(),
         is_observing: shared.settings().observe,
         version: env!("CARGO_PKG_VERSION"),
         started_ms: shared.started_ms,
     })
-}
-
-/// The list of sessions with their totals. The session with the latest turn comes first.
-fn sessions(shared: &Shared, may_see: impl Fn(&str) -> bool) -> Result<PageAnswer, PageError> {
-    let record = shared.host.record();
-    let totals = all_totals(record)?;
-    let none = SessionTotals::default();
-    let mut follows = lineage::follows(record, None).map_err(failed)?;
-    let titles = record.kept_as(TITLE, None).map_err(failed)?;
-    let mut titles: HashMap<String, String> = titles.into_iter().collect();
-    let all = record.all_delivered().map_err(failed)?;
-    let mut sessions: Vec<SessionRow> = (all.into_iter())
-        .filter(|one| may_see(&one.session))
-        .map(|one| {
-            let totals = totals.get(&one.session).unwrap_or(&none);
-            let given = titles.remove(&one.session);
-            let follows = follows.remove(&one.session);
-            SessionRow {
-                info: SessionInfo::new(shared, one, totals, given, follows),
-                sums: totals.sums,
-            }
-        })
-        .collect();
-    sessions.sort_by_key(|one| std::cmp::Reverse(one.info.at_ms));
-    PageAnswer::json(&SessionList { sessions })
 }
 
 /// Everything about one session: its totals, its last turns, what its engine has placed, and the

@@ -90,7 +90,7 @@ async fn answer_any(shared: &Arc<Shared>, request: Request) -> Response {
         Err(why) => {
             let api = Route::of(uri.path(), headers).api();
             let status = StatusCode::FORBIDDEN;
-            return refused(shared, api, None, Refusal { status, why });
+            return refused(shared, api, (None, None), Refusal { status, why });
         }
     };
     let mut answer = match *request.method() {
@@ -171,12 +171,17 @@ impl From<CodingError> for Refusal {
     }
 }
 
-/// Refuses a request. It is recorded like every other unmanaged request, so that the status page
-/// shows it.
-fn refused(shared: &Shared, api: Api, session: Option<&str>, refusal: Refusal) -> Response {
+/// Refuses a request of a tenant and a session. It is recorded like every other unmanaged request,
+/// so that the status page shows it.
+fn refused(
+    shared: &Shared,
+    api: Api,
+    (tenant, session): (Option<&str>, Option<&str>),
+    refusal: Refusal,
+) -> Response {
     let (status, (reason, message)) = (refusal.status, refusal.why);
     let why = UnmanagedReason::new(Status::NotManaged, reason, message.clone());
-    shared.unmanaged.note(&shared.metrics, session, &why);
+    (shared.unmanaged).note(&shared.metrics, tenant, session, &why);
     let mut answer = error_response(api, status, &message);
     why.set_headers(&mut answer);
     let passes = [
@@ -219,7 +224,7 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
     let path = request.uri().path().to_owned();
     if let Err(refusal) = check_spelling(&path) {
         let api = Route::of(&path, request.headers()).api();
-        return refused(shared, api, None, refusal);
+        return refused(shared, api, (None, None), refusal);
     }
     if path == HEALTH {
         // The status stays 200, because restarting a degraded gateway would make it worse.
@@ -243,14 +248,15 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
         let message =
             "this gateway needs a valid token: send it as `x-contexture-token` (`gateway.tokens`)";
         let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "token", message);
-        return refused(shared, api, None, refusal);
+        return refused(shared, api, (None, None), refusal);
     };
     if has_moved && route.provider != Provider::Google {
         request.headers_mut().remove(GOOGLE_KEY);
     }
     if path == METRICS {
-        let engines = shared.host.engines();
-        return shared.metrics.page(&engines.health()).into_response();
+        let health = shared.host.engines().health();
+        let page = shared.metrics.page(&health, &settings.certificate_ends);
+        return page.into_response();
     }
     let tenant = caller.tenant().map(str::to_owned);
     let session = session_key::name_in(request.headers());
@@ -266,11 +272,12 @@ async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Requ
         query,
         route,
         caller,
-        tenant,
+        tenant: tenant.clone(),
         session: session.clone(),
     };
     let answer = pass_on(shared, settings, request, known).await;
-    answer.unwrap_or_else(|refusal| refused(shared, api, session.as_deref(), refusal))
+    let sender = (tenant.as_deref(), session.as_deref());
+    answer.unwrap_or_else(|refusal| refused(shared, api, sender, refusal))
 }
 
 /// Who sent a request, and where it leads.
@@ -389,7 +396,7 @@ fn use_key(
 /// Reads a body.
 ///
 /// # Errors
-/// It is too large, its connection broke, or it did not arrive in time.
+/// It is too large or malformed, its connection broke, or it did not arrive in time.
 async fn receive(settings: &Settings, body: Body) -> Result<Bytes, Refusal> {
     let read = timeout(settings.client_timeout, read_body(body, settings.max_body)).await;
     let Ok(read) = read else {
@@ -399,12 +406,17 @@ async fn receive(settings: &Settings, body: Body) -> Result<Bytes, Refusal> {
             "the request did not arrive in time (`gateway.client_timeout_ms`): send it again",
         ));
     };
-    read.ok_or_else(|| {
-        let message = format!(
-            "the request is larger than {} MB (`gateway.max_body_mb`), or its connection broke",
-            settings.max_body >> 20
-        );
-        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+    read.map_err(|error| match error {
+        BodyError::TooLarge => {
+            let most = settings.max_body >> 20;
+            let message = format!("the request is larger than {most} MB (`gateway.max_body_mb`)");
+            Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+        }
+        BodyError::Broken(cause) => {
+            let message =
+                format!("the body of the request cannot be read: {cause}; send it again, complete and well-formed");
+            Refusal::new(StatusCode::BAD_REQUEST, "broken_body", message)
+        }
     })
 }
 
@@ -412,21 +424,27 @@ async fn receive(settings: &Settings, body: Body) -> Result<Bytes, Refusal> {
 /// anything.
 const RESERVED_AT_ONCE: usize = 1 << 20;
 
-/// Reads a body of at most `most` bytes. None if it is larger, or its connection broke. Each piece is
-/// copied when it arrives. Otherwise all pieces
+/// Why a body cannot be read.
+enum BodyError {
+    TooLarge,
+    /// It is malformed, or its connection broke.
+    Broken(axum::Error),
+}
+
+/// Reads a body of at most `most` bytes. Each piece is copied when it arrives. Otherwise all pieces
 /// would keep the buffers with which the connection read them until the body is complete.
-async fn read_body(body: Body, most: usize) -> Option<Bytes> {
+async fn read_body(body: Body, most: usize) -> Result<Bytes, BodyError> {
     let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     let mut read = Vec::with_capacity(declared.min(most).min(RESERVED_AT_ONCE));
     let mut pieces = body.into_data_stream();
     while let Some(piece) = pieces.next().await {
-        let piece = piece.ok()?;
+        let piece = piece.map_err(BodyError::Broken)?;
         if piece.len() > most - read.len() {
-            return None;
+            return Err(BodyError::TooLarge);
         }
         read.extend_from_slice(&piece);
     }
-    Some(read.into())
+    Ok(read.into())
 }
 
 /// Moves a credential from the query into the header that means the same, so that no URL contains it

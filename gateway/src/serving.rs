@@ -3,8 +3,9 @@
 //!
 //! [`serve`] accepts connections until it is told to stop. If there are as many as allowed, further
 //! ones wait in the backlog of the socket. With `gateway.tls`, a connection begins with a handshake, and
-//! uses the certificate that was in force when it was accepted. When the gateway stops, idle connections end at once,
-//! and answers under way may finish until `gateway.shutdown_ms` is over.
+//! uses the certificate that was in force when it was accepted. When the gateway stops, it accepts no
+//! more connections. Those without a request end after a moment, and answers under way may finish until
+//! `gateway.shutdown_ms` is over.
 //!
 //! Each connection may need another one to a provider, so the limit of open files matters.
 //! [`raise_file_limit`] raises it. The requests themselves are limited in [`limits`](crate::limits)
@@ -15,18 +16,21 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::serve::{Listener, ListenerExt};
+use axum::serve::Listener;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::Shared;
 
+/// How long connections may still begin a request after the gateway was told to stop. The first
+/// bytes of a request may be on their way, and a proxy does not send it again once it has begun.
+const LAST_REQUESTS: Duration = Duration::from_millis(100);
 /// How long the last bytes of an answer may take to leave, after the gateway was told to stop and
 /// nothing else is being answered. A connection that is still open after that has sent only half of
 /// a request's head.
@@ -48,22 +52,37 @@ const WANTED_FILES: u64 = 65_536;
 /// Serves connections until the gateway is told to stop, and then finishes the requests under way,
 /// for as long as `gateway.shutdown_ms` allows.
 pub(crate) async fn serve(
-    listener: TcpListener,
+    mut listener: TcpListener,
     router: Router,
     shared: &Shared,
     mut stopped: watch::Receiver<bool>,
 ) {
-    // Without this, a second small write waits for the client's acknowledgement of the first, which
-    // usually takes 40 ms.
-    let mut listener = listener.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!("cannot turn off delayed sending for a connection: {error}");
-        }
-    });
     let most = shared.settings().config.gateway.max_connections as usize;
     let (most, limit) = most_connections(most, file_limit());
     let free = Arc::new(Semaphore::new(most));
     let connections = GracefulShutdown::new();
+    let begin = |stream: TcpStream, permit: OwnedSemaphorePermit| {
+        // Without this, a second small write waits for the client's acknowledgement of the first,
+        // which usually takes 40 ms.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!("cannot turn off delayed sending for a connection: {error}");
+        }
+        let (settings, router) = (shared.settings(), router.clone());
+        let watcher = connections.watcher();
+        tokio::spawn(async move {
+            let limit = Duration::from_millis(settings.config.gateway.header_timeout_ms);
+            match &settings.tls {
+                None => serve_connection(stream, router, limit, watcher).await,
+                // The handshake comes before the first request, so it has the same time.
+                Some(tls) => match timeout(limit, tls.accept(stream)).await {
+                    Ok(Ok(stream)) => serve_connection(stream, router, limit, watcher).await,
+                    Ok(Err(error)) => tracing::debug!("a TLS handshake failed: {error}"),
+                    Err(_) => tracing::debug!("a TLS handshake took too long"),
+                },
+            }
+            drop(permit);
+        });
+    };
     let accepting = async {
         let mut warned: Option<Instant> = None;
         loop {
@@ -78,29 +97,27 @@ pub(crate) async fn serve(
             let Ok(permit) = Arc::clone(&free).acquire_owned().await else {
                 return;
             };
-            let (stream, _) = listener.accept().await;
-            let (settings, router) = (shared.settings(), router.clone());
-            let watcher = connections.watcher();
-            tokio::spawn(async move {
-                let limit = Duration::from_millis(settings.config.gateway.header_timeout_ms);
-                match &settings.tls {
-                    None => serve_connection(stream, router, limit, watcher).await,
-                    // The handshake comes before the first request, so it has the same time.
-                    Some(tls) => match timeout(limit, tls.accept(stream)).await {
-                        Ok(Ok(stream)) => serve_connection(stream, router, limit, watcher).await,
-                        Ok(Err(error)) => tracing::debug!("a TLS handshake failed: {error}"),
-                        Err(_) => tracing::debug!("a TLS handshake took too long"),
-                    },
-                }
-                drop(permit);
-            });
+            let (stream, _) = Listener::accept(&mut listener).await;
+            begin(stream, permit);
         }
     };
     tokio::select! {
         () = accepting => {}
         () = until_stopped(&mut stopped) => {}
     }
-    drop(listener);
+    // The system would reset the connections that wait to be accepted.
+    if let Ok(listener) = listener.into_std() {
+        while let Ok(permit) = Arc::clone(&free).try_acquire_owned()
+            && let Ok((stream, _)) = listener.accept()
+            && stream.set_nonblocking(true).is_ok()
+            && let Ok(stream) = TcpStream::from_std(stream)
+        {
+            begin(stream, permit);
+        }
+    }
+    if connections.count() > 0 {
+        sleep(LAST_REQUESTS).await;
+    }
     let shutdown = Duration::from_millis(shared.settings().config.gateway.shutdown_ms.max(1));
     tokio::select! {
         // Connections without a request end at once.

@@ -15,13 +15,14 @@ use std::time::Duration;
 use contexture::config::{Config, GatewayMode, Loaded, ProviderTls};
 use contexture::prompt_cache::{CacheProvider, decide, provider_at};
 use contexture::{GatewayToken, SecretError, secret};
+use jiff::Timestamp;
 use tokio_rustls::TlsAcceptor;
 
 use crate::access::{Access, is_loopback};
 use crate::api::{Api, Provider};
 use crate::endpoint::Upstream;
 use crate::failure::cause_of;
-use crate::tls::{self, CertificateError};
+use crate::tls::{self, CertificateEnd, CertificateError};
 use crate::tokens::{Caller, Tenant, Tokens};
 use crate::upstream::Client;
 
@@ -280,6 +281,8 @@ pub(crate) struct Settings {
     clients: Vec<(Provider, Client)>,
     /// Opens the connections of clients with TLS. None if they come without.
     pub(crate) tls: Option<TlsAcceptor>,
+    /// When the certificates of `gateway.tls` and `upstream.*.tls` end.
+    pub(crate) certificate_ends: Vec<CertificateEnd>,
     openai: Upstream,
     anthropic: Upstream,
     chatgpt: Upstream,
@@ -383,9 +386,17 @@ impl Settings {
             let client = Client::build(builder);
             client.map_err(|error| SettingsError::Client(cause_of(&error)))
         };
-        let mut clients = Vec::new();
+        let (mut clients, mut certificate_ends) = (Vec::new(), Vec::new());
+        if command.is_none() {
+            let (section, own) = ("gateway.tls".to_owned(), &gateway.tls);
+            let end = CertificateEnd::of(loaded, section, own.certificate.as_ref());
+            certificate_ends.extend(end);
+        }
         for (provider, tls) in provider_tls(config) {
             if *tls != ProviderTls::default() {
+                let section = format!("upstream.{}.tls", provider.name());
+                let end = CertificateEnd::of(loaded, section, tls.certificate.as_ref());
+                certificate_ends.extend(end);
                 let client = tls::apply(loaded, provider.name(), tls, Client::builder(own));
                 let client = build(client.map_err(SettingsError::Certificate)?)?;
                 clients.push((provider, client));
@@ -394,6 +405,7 @@ impl Settings {
         Ok(Self {
             client: build(Client::builder(own))?,
             clients,
+            certificate_ends,
             tls: match command {
                 Some(_) => None,
                 None => tls::acceptor(loaded, &gateway.tls).map_err(SettingsError::Certificate)?,
@@ -500,6 +512,15 @@ impl Settings {
             Provider::Anthropic => &self.anthropic,
             Provider::ChatGpt => &self.chatgpt,
             Provider::Google => &self.google,
+        }
+    }
+
+    /// Logs a warning for each certificate that has expired or soon will.
+    pub(crate) fn warn_of_certificates(&self) {
+        let now = Timestamp::now();
+        let ends = self.certificate_ends.iter();
+        for warning in ends.filter_map(|end| end.warning(now)) {
+            tracing::warn!("{warning}");
         }
     }
 

@@ -3,11 +3,15 @@
 //! [`acceptor`] is for the connections of clients, and [`apply`] adds a client certificate and
 //! additional authorities to the client for a provider. Both run whenever the settings are built,
 //! so a reload reads the files again, and files that cannot be used leave the old ones in force.
+//! [`CertificateEnd`] tells how long a certificate is valid.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use contexture::config::{GatewayTls, Loaded, ProviderTls};
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
@@ -85,6 +89,98 @@ fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
         .collect::<Result<_, _>>()
         .ok()?;
     (!all.is_empty()).then_some(all)
+}
+
+/// How many hours before its end a certificate is warned about: two weeks.
+const WARN_HOURS: i64 = 14 * 24;
+
+/// When a certificate of the gateway's own ends.
+#[derive(Debug, Clone)]
+pub(crate) struct CertificateEnd {
+    /// The section of the configuration that names the certificate.
+    pub(crate) section: String,
+    pub(crate) at: Timestamp,
+}
+
+impl CertificateEnd {
+    /// Reads the end of the certificate of a section: the earliest end of all certificates in its
+    /// file. None if the section names none, or if a date cannot be read.
+    pub(crate) fn of(
+        loaded: &Loaded,
+        section: String,
+        certificate: Option<&PathBuf>,
+    ) -> Option<Self> {
+        let pem = std::fs::read(loaded.beside(certificate?)).ok()?;
+        let ends = certificates(&pem)?.into_iter().map(|one| end_of(&one));
+        let at = ends.collect::<Option<Vec<_>>>()?.into_iter().min()?;
+        Some(Self { section, at })
+    }
+
+    /// What is wrong at a time. None if the certificate is valid for long enough.
+    pub(crate) fn warning(&self, now: Timestamp) -> Option<String> {
+        let Self { section, at } = self;
+        if *at <= now {
+            return Some(format!(
+                "the certificate of `{section}` expired at {at}, so connections with it fail: replace its file, and \
+                 have the configuration read again"
+            ));
+        }
+        (*at <= now.saturating_add(WARN_HOURS.hours()).ok()?).then(|| {
+            format!(
+                "the certificate of `{section}` expires at {at}: replace its file before, and have the configuration \
+                 read again"
+            )
+        })
+    }
+}
+
+/// The end of a certificate in DER. None if it is not where X.509 has it.
+fn end_of(certificate: &[u8]) -> Option<Timestamp> {
+    const VERSION: u8 = 0xa0;
+    const UTC_TIME: u8 = 0x17;
+    let (_, certificate, _) = element(certificate)?;
+    let (_, mut fields, _) = element(certificate)?;
+    // The serial number, the algorithm and the issuer come first, and before them the version if it
+    // is not the first.
+    let before = if fields.first() == Some(&VERSION) {
+        4
+    } else {
+        3
+    };
+    for _ in 0..before {
+        (_, _, fields) = element(fields)?;
+    }
+    let (_, validity, _) = element(fields)?;
+    let (_, _, end) = element(validity)?;
+    let (kind, end, _) = element(end)?;
+    let end = std::str::from_utf8(end).ok()?;
+    let end = match kind {
+        // Two digits stand for 1950 to 2049.
+        UTC_TIME if end < "5" => format!("20{end}"),
+        UTC_TIME => format!("19{end}"),
+        _ => end.to_owned(),
+    };
+    let end = DateTime::strptime("%Y%m%d%H%M%SZ", end).ok()?;
+    Some(end.to_zoned(TimeZone::UTC).ok()?.timestamp())
+}
+
+/// Splits the first element off DER: its tag, its content, and what comes after it.
+fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (tag, rest) = der.split_first()?;
+    let (first, rest) = rest.split_first()?;
+    // A long length has the number of its bytes first.
+    let (length, rest) = match first {
+        0..0x80 => (usize::from(*first), rest),
+        _ => {
+            let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+            let length = bytes.iter().try_fold(0_usize, |length, byte| {
+                length.checked_mul(256)?.checked_add(usize::from(*byte))
+            });
+            (length?, rest)
+        }
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((*tag, content, rest))
 }
 
 /// A certificate with its key, each as it is in its file and as it was parsed.
@@ -173,4 +269,58 @@ pub(crate) fn apply(
         }
     }
     Ok(client)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_warned_about_two_weeks_before_its_end_and_after_it() {
+        let end = CertificateEnd {
+            section: "gateway.tls".to_owned(),
+            at: "2026-12-15T00:00:00Z".parse().unwrap(),
+        };
+        for (now, says) in [
+            ("2026-11-30T23:59:59Z", None),
+            (
+                "2026-12-01T00:00:00Z",
+                Some("expires at 2026-12-15T00:00:00Z"),
+            ),
+            (
+                "2026-12-14T23:59:59Z",
+                Some("expires at 2026-12-15T00:00:00Z"),
+            ),
+            (
+                "2026-12-15T00:00:00Z",
+                Some("expired at 2026-12-15T00:00:00Z"),
+            ),
+            (
+                "2030-01-01T00:00:00Z",
+                Some("expired at 2026-12-15T00:00:00Z"),
+            ),
+        ] {
+            let warning = end.warning(now.parse().unwrap());
+            let is = match (&warning, says) {
+                (Some(warning), Some(says)) => warning.contains(says),
+                (warning, says) => warning.is_none() && says.is_none(),
+            };
+            assert!(is, "{now}: {warning:?}");
+        }
+    }
+
+    #[test]
+    fn no_bytes_of_a_certificate_are_expected() {
+        for der in [
+            &[][..],
+            &[0x30],
+            &[0x30, 0x02, 0x30],
+            &[0x30, 0x80],
+            &[0x30, 0xff, 0x01],
+            &[0x30, 0x04, 0x30, 0x02, 0xa0, 0x00],
+        ] {
+            assert_eq!(end_of(der), None, "{der:?}");
+        }
+    }
 }

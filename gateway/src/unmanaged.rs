@@ -93,6 +93,10 @@ impl UnmanagedReason {
 /// The unmanaged requests of one session for one reason, as the status page gets them.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct UnmanagedRow {
+    /// Who sent them. The name of the session does not tell, because anybody may name one
+    /// `alice/work`.
+    #[serde(skip)]
+    pub(crate) tenant: Option<String>,
     /// The client's name for the session. Empty if it sends none.
     session: String,
     status: Status,
@@ -102,20 +106,30 @@ pub(crate) struct UnmanagedRow {
     at_ms: u64,
 }
 
-/// All unmanaged requests since the start, by session and reason. Kept in memory only.
+/// The tenant, the session and the reason of a row.
+type RowKey = (Option<String>, String, &'static str);
+
+/// All unmanaged requests since the start. Kept in memory only.
 #[derive(Debug, Default)]
-pub(crate) struct UnmanagedLog(Mutex<HashMap<(String, &'static str), UnmanagedRow>>);
+pub(crate) struct UnmanagedLog(Mutex<HashMap<RowKey, UnmanagedRow>>);
 
 impl UnmanagedLog {
-    /// Records a request. `session` is the name that it gives its session, if any. Only the first
-    /// request of each session and reason is logged, because agents send many of the same kind.
-    pub(crate) fn note(&self, metrics: &Metrics, session: Option<&str>, why: &UnmanagedReason) {
+    /// Records a request of a tenant. `session` is the name that it gives its session, if any. Only
+    /// the first request of each session and reason is logged, because agents send many of the same
+    /// kind.
+    pub(crate) fn note(
+        &self,
+        metrics: &Metrics,
+        tenant: Option<&str>,
+        session: Option<&str>,
+        why: &UnmanagedReason,
+    ) {
         metrics.add(
             "not_managed_total",
             &format!("reason=\"{}\"", why.reason),
             1.0,
         );
-        let session = session.unwrap_or_default();
+        let (tenant, session) = (tenant.map(str::to_owned), session.unwrap_or_default());
         let mut rows = lock(&self.0);
         // Clients choose the names of sessions, so the table needs a bound.
         if rows.len() >= MAX_ROWS {
@@ -125,8 +139,9 @@ impl UnmanagedLog {
             }
         }
         let row = rows
-            .entry((session.to_owned(), why.reason))
+            .entry((tenant.clone(), session.to_owned(), why.reason))
             .or_insert_with(|| UnmanagedRow {
+                tenant,
                 session: session.to_owned(),
                 status: why.status,
                 reason: why.reason,
@@ -153,10 +168,10 @@ impl UnmanagedLog {
         }
     }
 
-    /// The rows whose session `may_see` accepts, latest first.
-    pub(crate) fn rows(&self, may_see: impl Fn(&str) -> bool) -> Vec<UnmanagedRow> {
+    /// The rows that `may_see` accepts, latest first.
+    pub(crate) fn rows(&self, may_see: impl Fn(&UnmanagedRow) -> bool) -> Vec<UnmanagedRow> {
         let rows = lock(&self.0);
-        let seen = rows.values().filter(|row| may_see(&row.session));
+        let seen = rows.values().filter(|row| may_see(row));
         let mut rows: Vec<UnmanagedRow> = seen.cloned().collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.at_ms));
         rows

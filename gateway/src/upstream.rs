@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use contexture::config;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, StatusCode};
 use http_body_util::Full;
 use tracing::Instrument;
 
@@ -33,25 +33,41 @@ pub(crate) struct Unreachable {
 impl Unreachable {
     /// Takes the host from the URL and the cause from the error.
     fn of(url: &str, error: &reqwest::Error) -> Self {
-        // The whole URL may contain a key.
-        let host = url.split('/').nth(2).unwrap_or_default().to_owned();
         let mut causes = std::iter::successors(error.source(), |cause| (*cause).source());
-        let is_answer = causes.any(|cause| {
+        let is_unreadable = causes.any(|cause| {
             let error = cause.downcast_ref::<hyper::Error>();
             error.is_some_and(hyper::Error::is_parse)
         });
-        let what = match is_answer {
+        let what = match () {
             // For example, more than 100 headers.
-            true => "sent an answer that cannot be read",
-            false => "cannot be reached",
+            () if is_unreadable => "sent an answer that cannot be read",
+            () if error.is_connect() || error.is_builder() => "cannot be reached",
+            // For example, half of a head.
+            () => "did not send a complete answer",
         };
         Self {
-            host,
+            host: host_of(url),
             what,
             cause: cause_of(error),
             timed_out: error.is_timeout(),
         }
     }
+
+    /// An answer that changes the protocol. No request asks for that, and the client could not go on
+    /// with it.
+    fn switched(url: &str) -> Self {
+        Self {
+            host: host_of(url),
+            what: "sent an answer that cannot be used",
+            cause: StatusCode::SWITCHING_PROTOCOLS.to_string(),
+            timed_out: false,
+        }
+    }
+}
+
+/// The host in a URL. The whole URL may contain a key.
+fn host_of(url: &str) -> String {
+    url.split('/').nth(2).unwrap_or_default().to_owned()
 }
 
 /// The HTTP client for a provider. Clones share its connections, and so do all providers without
@@ -83,7 +99,8 @@ impl Client {
     /// connection.
     ///
     /// # Errors
-    /// The provider cannot be reached, or does not answer in time.
+    /// The provider cannot be reached, does not answer in time, or its answer has no head that can be
+    /// used.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -100,7 +117,11 @@ impl Client {
         }
         let sent = request.send().instrument(span.clone()).await;
         trace::upstream_answered(&span, sent.as_ref().ok().map(reqwest::Response::status));
-        sent.map_err(|error| Unreachable::of(url, &error))
+        let sent = sent.map_err(|error| Unreachable::of(url, &error))?;
+        match sent.status() {
+            StatusCode::SWITCHING_PROTOCOLS => Err(Unreachable::switched(url)),
+            _ => Ok(sent),
+        }
     }
 }
 
@@ -143,31 +164,6 @@ mod tests {
         let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
         stream.write_all(answer).unwrap();
         (head, has_left)
-    }
-
-    /// A provider that answers in a way that cannot be read is not one that cannot be reached.
-    #[tokio::test]
-    async fn an_answer_that_cannot_be_read_is_called_so() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/a", listener.local_addr().unwrap());
-        let client = Client::build(Client::builder(&config::Upstream::default()).no_proxy());
-        let client = client.unwrap();
-        let send = || client.send(Method::GET, &url, HeaderMap::new(), Bytes::new());
-        let answering = thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let _ = stream.read(&mut [0; 4096]).unwrap();
-            let headers: String = (0..120).map(|at| format!("x-{at}: a\r\n")).collect();
-            let head = format!("HTTP/1.1 200 OK\r\n{headers}content-length: 0\r\n\r\n");
-            stream.write_all(head.as_bytes()).unwrap();
-        });
-        let error = send().await.unwrap_err().to_string();
-        assert!(
-            error.contains("sent an answer that cannot be read"),
-            "{error}"
-        );
-        answering.join().unwrap();
-        let error = send().await.unwrap_err().to_string();
-        assert!(error.contains("cannot be reached"), "{error}");
     }
 
     #[tokio::test]

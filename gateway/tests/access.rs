@@ -1109,6 +1109,40 @@ async fn a_token_that_was_valid_once_reaches_no_provider() {
     assert!(!answered.is_refused("token"), "{}", answered.text);
 }
 
+/// An agent may take a request that is called too large for a reason to compact.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_malformed_body_is_not_called_too_large() {
+    let stage = answering();
+    let gateway = stage.gateway().await;
+    let before = stage.provider.requests().len();
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+                transfer-encoding: chunked\r\nconnection: close\r\n\r\n";
+    for body in [
+        "zz\r\n{}\r\n",
+        "-1\r\n",
+        "2\r\n{}x",
+        "fffffffffffffffff\r\n",
+        "2\n{}",
+    ] {
+        let mut stream = connect(&gateway.base).await;
+        let request = format!("{head}{body}\r\n0\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut bytes = Vec::new();
+        let read = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut bytes));
+        let _ = read.await.expect("no answer");
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(text.starts_with("HTTP/1.1 400 "), "{body:?}: {text}");
+        assert!(
+            text.contains("broken_body: the body of the request cannot be read"),
+            "{body:?}: {text}"
+        );
+        assert!(!text.contains("large"), "{body:?}: {text}");
+    }
+    let metric = "contexture_not_managed_total{reason=\"broken_body\"}";
+    assert_eq!(gateway.metric(metric).await, 5.0);
+    assert_eq!(stage.provider.requests().len(), before);
+}
+
 /// A proxy that hides a path from tenants knows one spelling of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_gateways_own_paths_have_one_spelling() {
@@ -1215,6 +1249,33 @@ async fn no_tenant_takes_the_requests_of_another() {
             assert!(began.elapsed() < Duration::from_secs(10), "{}", said.raw);
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+    }
+}
+
+/// A proxy does not send a request again that it has begun to send.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_stops_answers_what_is_on_its_way() {
+    let stage = answering();
+    for _ in 0..4 {
+        let gateway = stage.gateway().await;
+        // Some of these are accepted, and some wait for it.
+        let mut streams = Vec::new();
+        for _ in 0..16 {
+            streams.push(connect(&gateway.base).await);
+        }
+        gateway.handle.stop();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let request = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        for stream in &mut streams {
+            stream.write_all(request.as_bytes()).await.unwrap();
+        }
+        for mut stream in streams {
+            let mut bytes = Vec::new();
+            stream.read_to_end(&mut bytes).await.unwrap();
+            let text = String::from_utf8_lossy(&bytes);
+            assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+        }
+        gateway.stop().await;
     }
 }
 

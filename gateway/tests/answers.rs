@@ -105,6 +105,56 @@ async fn ask(
     }
 }
 
+/// A provider whose answer has no head that can be used is not one that cannot be reached.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_provider_did_in_place_of_an_answer_is_told() {
+    let headers: String = (0..120).map(|at| format!("x-{at}: a\r\n")).collect();
+    let many = format!("HTTP/1.1 200 OK\r\n{headers}content-length: 0\r\n\r\n");
+    let switched =
+        "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n";
+    for (head, says) in [
+        ("", "did not send a complete answer"),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-ty",
+            "did not send a complete answer",
+        ),
+        (&many, "sent an answer that cannot be read"),
+        ("Hello.\r\n\r\n", "sent an answer that cannot be read"),
+        (
+            switched,
+            "sent an answer that cannot be used: 101 Switching Protocols",
+        ),
+    ] {
+        let home = tempfile::tempdir().unwrap();
+        let bytes = head.as_bytes().to_vec();
+        let base = provider(Arc::new(move |_: &[u8]| bytes.clone())).await;
+        let gateway = gateway(home.path(), &base, "").await;
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        for stream in [true, false] {
+            let body = json!({"model": "gpt-4o", "stream": stream, "messages": [{"role": "user", "content": "Is it cold?"}]});
+            let (status, told, _) = ask(&http, &gateway.base, Api::Chat, "s", &body).await;
+            let told = String::from_utf8_lossy(&told);
+            assert!(
+                status == 502 && told.contains(says),
+                "{head}: {status} {told}"
+            );
+        }
+        let other = http.get(format!("{}/v1/models", gateway.base)).send().await;
+        let other = other.unwrap();
+        assert_eq!(other.status(), 502, "{head}");
+        let told = other.text().await.unwrap();
+        assert!(told.contains(says), "{head}: {told}");
+        gateway.stop().await;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let gateway = gateway(home.path(), "http://127.0.0.1:9", "").await;
+    let told = reqwest::get(format!("{}/v1/models", gateway.base))
+        .await
+        .unwrap();
+    let told = told.text().await.unwrap();
+    assert!(told.contains("cannot be reached"), "{told}");
+}
+
 /// A complete stream of an API, and the offset from which on it counts as complete without its final event.
 fn events(api: Api) -> (String, usize) {
     let event = |name: &str, data: Value| format!("event: {name}\ndata: {data}\n\n");

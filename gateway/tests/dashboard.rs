@@ -22,7 +22,7 @@ const CONFIG: &str =
     "context: {engine: lcm}\nmodel: {context_length: 24000}\ncompression: {protect_last_n: 4}\n";
 
 /// What somebody says who would like the page to do something else.
-const HOSTILE: &str = "</script><script>document.title = 'taken'</script><img src=x onerror=\"document.title='taken'\"> \
+const HOSTILE: &str = "</script><script>document.title = 'taken\u{202e}\u{1b}'</script><img src=x onerror=\"document.title='taken'\"> \
     is in our release notes: why?";
 
 const HOUR_MS: u64 = 3_600_000;
@@ -55,8 +55,9 @@ async fn fill(stage: &Stage, gateway: &Running) {
         "claude-cli/2.1",
         "claude-sonnet-4-5",
     );
-    claude.system =
-        "You are Claude Code.\n<env>\nWorking directory: /home/ada/shop\n</env>".to_owned();
+    // A word that has no room in any window.
+    let folder = format!("/home/ada/{}", "shop".repeat(60));
+    claude.system = format!("You are Claude Code.\n<env>\nWorking directory: {folder}\n</env>");
     claude.ask(HOSTILE, &report).await;
 
     stage.provider.answer_with(coder(12));

@@ -3,8 +3,9 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use contexture::session::{KeptContent, Record};
 use contexture_provider_simulator::{Answer, Coder, Fault, Request};
 // Linked in, so that it can be named.
 use contexture_tiered as _;
@@ -671,6 +672,174 @@ async fn a_tenant_sees_and_changes_its_own_sessions_alone() {
     }
     let (_, own) = with_token(&overview, alice, None).await;
     assert_eq!(own["sessions"], 0);
+}
+
+/// Anybody may name a session like one of somebody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_not_managed_is_seen_by_its_sender_and_the_owner() {
+    let (alice, bob) = (env!("CARGO_PKG_VERSION"), env!("CARGO_PKG_DESCRIPTION"));
+    let stage =
+        Stage::new("gateway: {tokens: {alice: CARGO_PKG_VERSION, bob: CARGO_PKG_DESCRIPTION}}\n");
+    let gateway = stage.gateway().await;
+    let base = &gateway.base;
+    let owner = std::fs::read_to_string(stage.home.path().join("gateway.token")).unwrap();
+    let http = reqwest::Client::new();
+    let names = ["x", "alice/x", "bob/x", "alice/", "/x", "alice"];
+    for token in [alice, bob, owner.trim()] {
+        for name in names {
+            // One is not managed, and one is refused.
+            for request in [
+                http.get(format!("{base}/v1/models")),
+                http.post(format!("{base}/v1/chat/completions")),
+            ] {
+                let request = request.header("x-contexture-token", token);
+                let answer = request.header("x-contexture-session", name).send().await;
+                let answer = answer.unwrap();
+                assert_ne!(answer.headers()["x-contexture-status"], "managed");
+            }
+        }
+    }
+    let sent = 2 * names.len() as u64;
+    for (token, wanted) in [(alice, sent), (bob, sent), (owner.trim(), 3 * sent)] {
+        let url = format!("{base}/contexture/not-managed");
+        let (_, told) = with_token(&url, token, None).await;
+        let rows = told["rows"].as_array().unwrap();
+        let requests: u64 = rows
+            .iter()
+            .map(|row| row["requests"].as_u64().unwrap())
+            .sum();
+        assert_eq!(requests, wanted, "{told}");
+        assert!(rows.iter().all(|row| row.get("tenant").is_none()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_list_of_sessions_is_searched_sorted_and_shown_in_parts() {
+    let stage = Stage::new("context: {engine: compressor}\nmodel: {context_length: 64000}\n");
+    let gateway = stage.gateway().await;
+    let base = &gateway.base;
+    stage.provider.answer_with(|_| Answer::text("Yes."));
+    for (session, program, words, turns) in [
+        ("a", "codex/1", "Fix the login page.", 1),
+        ("b/x c", "claude-cli/2", "Is it cold & wet, Zoé?", 3),
+        ("c", "codex/1", "Write a haiku.", 2),
+    ] {
+        let mut agent = Agent::new(Api::Messages, base, session);
+        let header = ("user-agent".to_owned(), program.to_owned());
+        agent.headers.push(header);
+        for _ in 0..turns {
+            agent.ask(words, "").await;
+        }
+        // The next one is later.
+        self::session(base, &session.replace(' ', "%20"), turns).await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let list = async |query: &str| {
+        let (status, told) = get(&format!("{base}/contexture/sessions{query}")).await;
+        assert_eq!(status, 200, "{told}");
+        let rows = told["sessions"].as_array().unwrap().iter();
+        let ids: Vec<String> = rows
+            .map(|row| row["id"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(told["all"], 3, "{query}");
+        assert_eq!(told["agents"], json!(["claude-code", "codex"]), "{query}");
+        (ids.join(", "), told["matching"].as_u64().unwrap())
+    };
+    for (query, wanted, matching) in [
+        ("", "c, b/x c, a", 3),
+        ("?limit=2", "c, b/x c", 3),
+        ("?limit=0", "", 3),
+        ("?limit=&search=&agent=", "c, b/x c, a", 3),
+        ("?sort=turns", "b/x c, c, a", 3),
+        ("?sort=turns&ascending=true&limit=1", "a", 3),
+        ("?sort=title&ascending=true", "a, b/x c, c", 3),
+        ("?sort=agent&ascending=true", "b/x c, a, c", 3),
+        ("?sort=nothing", "c, b/x c, a", 3),
+        ("?agent=codex", "c, a", 2),
+        ("?agent=codex&limit=1", "c", 2),
+        ("?search=LOGIN%20codex", "a", 1),
+        ("?search=wet%2C%20%26", "b/x c", 1),
+        ("?search=zo%C3%89", "b/x c", 1),
+        ("?search=login&agent=claude-code", "", 0),
+    ] {
+        assert_eq!(list(query).await, (wanted.to_owned(), matching), "{query}");
+    }
+    // The sums are over all of them.
+    let told = overview(base, 6).await;
+    assert_eq!(
+        (&told["sessions"], &told["totals"]["turns"]),
+        (&json!(3), &json!(6))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_did_not_change_is_not_sent_again() {
+    let stage = Stage::new("context: {engine: compressor}\n");
+    let gateway = stage.gateway().await;
+    stage.provider.answer_with(|_| Answer::text("Yes."));
+    let mut agent = Agent::new(Api::Messages, &gateway.base, "s");
+    agent.ask("Is it cold?", "").await;
+    session(&gateway.base, "s", 1).await;
+    let http = reqwest::Client::new();
+    for path in [
+        "sessions?limit=200", "overview", "not-managed", "session?id=s",
+    ] {
+        let url = format!("{}/contexture/{path}", gateway.base);
+        let known = async |tag: &str| {
+            let asking = http.get(&url).header("if-none-match", tag);
+            let answer = asking.send().await.unwrap();
+            let tag = answer.headers()["etag"].to_str().unwrap().to_owned();
+            (answer.status().as_u16(), tag, answer.text().await.unwrap())
+        };
+        let (status, tag, text) = known("\"0\"").await;
+        assert!(
+            status == 200 && text.starts_with('{'),
+            "{path}: {status} {text}"
+        );
+        assert_eq!(known(&tag).await, (304, tag, String::new()), "{path}");
+    }
+    // An error is always told.
+    let url = format!("{}/contexture/session?id=none", gateway.base);
+    let (_, told) = get(&url).await;
+    let tag = http.get(&url).send().await.unwrap().headers()["etag"].clone();
+    let again = http
+        .get(&url)
+        .header("if-none-match", tag)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(again.status(), 404);
+    assert_eq!(again.json::<Value>().await.unwrap(), told);
+}
+
+/// Each open page asks for three lists every few seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_viewers_of_a_large_store_cost_little_more_than_one() {
+    const VIEWERS: u32 = 40;
+    let stage = Stage::new("");
+    let record = Record::open(stage.home.path()).unwrap();
+    let text = json!({"model": "m".repeat(200_000)}).to_string();
+    for session in 0..400 {
+        let texts = [("turns", text.as_str()), ("tenant", "alice")];
+        (record.keep(&format!("s{session}"), KeptContent::Exact, &texts)).unwrap();
+    }
+    let gateway = stage.gateway().await;
+    let http = reqwest::Client::new();
+    let ask = |path: &str| {
+        let asking = http.get(format!("{}/contexture/{path}", gateway.base));
+        async move { asking.send().await.unwrap().text().await.unwrap() }
+    };
+    let began = Instant::now();
+    ask("sessions").await;
+    let one = began.elapsed();
+    let began = Instant::now();
+    let paths = ["sessions", "overview", "not-managed", "export?id=none"];
+    let viewers = (0..VIEWERS).flat_map(|_| paths.map(|path| tokio::spawn(ask(path))));
+    for viewer in viewers.collect::<Vec<_>>() {
+        viewer.await.unwrap();
+    }
+    let all = began.elapsed();
+    assert!(all < one * VIEWERS / 8, "one: {one:?}, all: {all:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

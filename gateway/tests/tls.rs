@@ -40,9 +40,15 @@ impl Authority {
 
     /// Writes a certificate for this machine and its key to `NAME.pem` and `NAME.key`.
     fn issue(&self, folder: &Path, name: &str) {
+        self.issue_until(folder, name, 2_099);
+    }
+
+    /// Writes one that ends at the beginning of a year.
+    fn issue_until(&self, folder: &Path, name: &str, year: i32) {
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(names).unwrap();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
         let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
         std::fs::write(folder.join(format!("{name}.pem")), certificate).unwrap();
         std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
@@ -157,6 +163,43 @@ async fn a_reload_takes_a_new_certificate_and_keeps_the_old_one_if_it_is_wrong()
         200
     );
     gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_metrics_tell_when_certificates_end() {
+    let authority = Authority::new();
+    let stage = Stage::new("");
+    let home = stage.home.path();
+    let config = format!(
+        "gateway: {{tls: {{certificate: a.pem, key: a.key}}}}\n\
+         upstream: {{openai: {{base_url: \"{}/v1\", tls: {{certificate: b.pem, key: b.key}}}}}}\n",
+        stage.provider.base_url()
+    );
+    std::fs::write(stage.config(), config).unwrap();
+    // The two forms of a date in a certificate change with the year 2050.
+    let (first, last) = (1_577_836_800, 2_524_608_000_u64);
+    for ((own, own_end), (client, client_end)) in [
+        ((2_020, first), (2_050, last)),
+        ((2_050, last), (2_020, first)),
+    ] {
+        authority.issue_until(home, "a", own);
+        authority.issue_until(home, "b", client);
+        let gateway = stage.gateway().await;
+        let http = reqwest::Client::builder().no_proxy();
+        let http = http.danger_accept_invalid_certs(true).build().unwrap();
+        let page = http.get(format!("{}/metrics", gateway.base)).send().await;
+        let page = page.unwrap().text().await.unwrap();
+        for (section, end) in [
+            ("gateway.tls", own_end),
+            ("upstream.openai.tls", client_end),
+        ] {
+            let line = format!(
+                "contexture_certificate_end_timestamp_seconds{{section=\"{section}\"}} {end}\n"
+            );
+            assert!(page.contains(&line), "{line}: {page}");
+        }
+        gateway.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -247,8 +247,8 @@ async fn send_original(
     let why = UnmanagedReason::new(Status::FailedOpen, reason, refusal);
     let (metrics, session) = (&exchange.shared.metrics, &request.spec.id);
     metrics.add("failed_open_total", &format!("reason=\"{reason}\""), 1.0);
-    let unmanaged = &exchange.shared.unmanaged;
-    unmanaged.note(metrics, Some(session), &why);
+    let (unmanaged, tenant) = (&exchange.shared.unmanaged, request.spec.tenant.as_deref());
+    unmanaged.note(metrics, tenant, Some(session), &why);
     let body = request.references.restore(request.body.clone());
     let body = body.text().as_bytes().clone();
     let mut answer = match exchange.send(body).await {
