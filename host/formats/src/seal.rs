@@ -23,16 +23,12 @@ fn checksum(text: &str) -> String {
 }
 
 /// Returns a summary in its wire form: between the start mark and the end mark, which carries
-/// the checksum. If the text is already sealed, it stays the same, and so does a sealed notice.
+/// the checksum. If the text is already sealed, it stays the same, and so do several sealed
+/// summaries and notices.
 pub fn sealed_summary(text: &str) -> String {
-    if unsealed_notice(text).is_some() {
-        return text.to_owned();
+    if is_sealed(text) {
+        return text.trim().to_owned();
     }
-    // A sealed summary is unwrapped first, so that sealing it again gives the same text.
-    let text = match leading_summary(text) {
-        Some((summary, None)) => summary,
-        _ => text,
-    };
     // An end mark inside the summary would end it too early when it is read back.
     let text = text.replace(SUMMARY_END_MARK, "");
     let text = text.trim();
@@ -42,6 +38,21 @@ pub fn sealed_summary(text: &str) -> String {
     };
     let checksum = checksum(&text);
     format!("{text}\n\n{SUMMARY_END_MARK} {checksum}")
+}
+
+/// Whether a text is nothing but sealed summaries and notices.
+fn is_sealed(text: &str) -> bool {
+    let parts = sealed_parts(text);
+    let mut end = 0;
+    let mut follows = |part: &SealedPart| {
+        let between = text.get(end..part.range.start).unwrap_or_default();
+        end = part.range.end;
+        part.kind != Sealed::Short && between.trim().is_empty()
+    };
+    let has_parts = !parts.is_empty();
+    has_parts
+        && parts.iter().all(&mut follows)
+        && text.get(end..).is_some_and(|rest| rest.trim().is_empty())
 }
 
 /// Returns the sealed summary at the start of a text, without its end mark, and the text that
@@ -307,6 +318,8 @@ mod tests {
             prop_assume!(!rest.contains(SUMMARY_END_MARK));
             let sealed = sealed_summary(&text);
             prop_assert_eq!(&sealed_summary(&sealed), &sealed);
+            let two = format!("{sealed}\n\n{}", sealed_summary(&rest));
+            prop_assert_eq!(&sealed_summary(&two), &two);
             let joined = format!("{sealed}\n\n{rest}");
             let (summary, after) = leading_summary(&joined).unwrap();
             let own = text.trim();
