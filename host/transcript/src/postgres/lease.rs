@@ -158,14 +158,16 @@ impl Leases {
         self.database.run(move |client| {
             let (tenant, session, holder) = (tenant.clone(), session.clone(), holder.clone());
             Box::pin(async move {
-                // An attempt whose answer was lost may have taken the lease. It is repeated with
-                // the same holder, so that it does not wait for itself.
+                // An attempt whose answer was lost may have taken the lease, or may still do so. It
+                // is repeated with the same holder, so that it does not wait for itself, and gets
+                // the same number.
                 let take = client
                     .prepare_cached(
                         "INSERT INTO contexture.leases AS lease (tenant, session, fence, holder, until)
                          VALUES ($1, $2, 1, $3, now() + $4 * interval '1 millisecond')
                          ON CONFLICT (tenant, session) DO UPDATE
-                            SET fence = lease.fence + 1, holder = excluded.holder, until = excluded.until
+                            SET fence = lease.fence + (lease.holder <> excluded.holder)::int,
+                                holder = excluded.holder, until = excluded.until
                             WHERE lease.until <= now() OR lease.holder = excluded.holder
                          RETURNING fence",
                     )
