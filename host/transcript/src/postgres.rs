@@ -51,6 +51,9 @@ use write::{Begun, begin_commit, delete, has_lease, restore_session, write_commi
 /// once, so a page without a limit would read a whole session.
 const PAGE: usize = 2_000;
 
+/// The session of work that does not concern a single one, see [`Database::run`].
+const ALL: &str = "";
+
 /// The sessions of one tenant in a database. Other tenants' sessions are neither seen nor changed.
 #[derive(Debug)]
 pub(crate) struct PostgresStore {
@@ -107,7 +110,7 @@ impl PostgresStore {
             session: session.to_owned(),
         });
         self.database
-            .run(move |client| work(client, Arc::clone(&key)))
+            .run(session, move |client| work(client, Arc::clone(&key)))
     }
 
     /// Stores texts of an embedder in one transaction. If one of them replaces a text that is no
@@ -190,6 +193,10 @@ pub(crate) fn migrate(options: &PostgresOptions) -> Result<i64, RecordError> {
 impl Store for PostgresStore {
     fn outage(&self) -> Option<RecordError> {
         self.database.outage()
+    }
+
+    fn is_waited_for(&self, session: Option<&str>) -> bool {
+        self.database.is_waited_for(session)
     }
 
     fn damaged(&self, what: String) -> RecordError {
@@ -303,7 +310,7 @@ impl Store for PostgresStore {
 
     fn summaries(&self, session: Option<&str>) -> Result<Vec<SessionSummary>, RecordError> {
         let (tenant, session) = (Arc::clone(&self.tenant), session.map(str::to_owned));
-        self.database.run(move |client| {
+        self.database.run(ALL, move |client| {
             let (tenant, session) = (Arc::clone(&tenant), session.clone());
             Box::pin(async move {
                 // Rows have no number that rises in the order of creation, as they have in a file.
@@ -356,7 +363,7 @@ impl Store for PostgresStore {
             Which::Engine(engine) => (None, Some(engine.to_owned())),
         };
         let tenant = Arc::clone(&self.tenant);
-        self.database.run(move |client| {
+        self.database.run(ALL, move |client| {
             let (tenant, session, engine) = (Arc::clone(&tenant), session.clone(), engine.clone());
             Box::pin(async move {
                 let select = client
@@ -389,7 +396,7 @@ impl Store for PostgresStore {
 
     fn pauses(&self) -> Result<Pauses, RecordError> {
         let tenant = Arc::clone(&self.tenant);
-        self.database.run(move |client| {
+        self.database.run(ALL, move |client| {
             let tenant = Arc::clone(&tenant);
             Box::pin(async move {
                 // The sum of integers has a type that the client cannot read. A float does not
@@ -631,7 +638,7 @@ impl Store for PostgresStore {
             name.to_owned(),
             session.map(str::to_owned),
         ));
-        self.database.run(move |client| {
+        self.database.run(ALL, move |client| {
             let ask = Arc::clone(&ask);
             Box::pin(async move {
                 let (tenant, name, session) = &*ask;
@@ -650,7 +657,7 @@ impl Store for PostgresStore {
 
     fn names(&self) -> Result<Vec<String>, RecordError> {
         let tenant = Arc::clone(&self.tenant);
-        self.database.run(move |client| {
+        self.database.run(ALL, move |client| {
             let tenant = Arc::clone(&tenant);
             Box::pin(async move {
                 let select = client

@@ -15,11 +15,12 @@
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use contexture_base::lock;
 use deadpool_postgres::{
     ClientWrapper, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError,
     RecyclingMethod,
@@ -498,6 +499,8 @@ pub(super) struct Database {
     server: Arc<Server>,
     /// Whether the tables were not looked at yet, so that each new connection does.
     is_unchecked: Arc<AtomicBool>,
+    /// The sessions whose work callers wait for, one for each of them.
+    under_way: Mutex<Vec<String>>,
 }
 
 impl std::fmt::Debug for Database {
@@ -588,6 +591,7 @@ impl Database {
             pool: pool(options.max_connections)?,
             lease_pool: pool(1)?,
             is_unchecked,
+            under_way: Mutex::default(),
             server: Arc::new(Server {
                 pool: pool(1)?,
                 name: name.clone(),
@@ -613,24 +617,35 @@ impl Database {
         Some(self.error(self.server.away()?))
     }
 
-    /// Does `work` on a connection and returns its result. A failure that may pass is tried again.
-    pub(super) fn run<T: Send + 'static>(
-        &self,
-        work: impl Fn(Object) -> Work<T> + Send + Sync + 'static,
-    ) -> Result<T, RecordError> {
-        self.run_for(self.server.limits.retry_for, work)
+    /// Whether work for this session is under way, or for all, or any work if it is None.
+    pub(super) fn is_waited_for(&self, session: Option<&str>) -> bool {
+        let under_way = lock(&self.under_way);
+        let mut under_way = under_way.iter();
+        under_way.any(|own| own.is_empty() || session.is_none_or(|session| session == own))
     }
 
-    /// Does `work` on a connection and returns its result. A failure is not tried again.
-    pub(super) fn run_once<T: Send + 'static>(
+    /// Does `work` for a session on a connection and returns its result. A failure that may pass is
+    /// tried again. The session is empty if it is work for none or for all.
+    pub(super) fn run<T: Send + 'static>(
         &self,
+        session: &str,
         work: impl Fn(Object) -> Work<T> + Send + Sync + 'static,
     ) -> Result<T, RecordError> {
-        self.run_for(Duration::ZERO, work)
+        self.run_for(session, self.server.limits.retry_for, work)
+    }
+
+    /// Like [`run`](Self::run), but a failure is not tried again.
+    pub(super) fn run_once<T: Send + 'static>(
+        &self,
+        session: &str,
+        work: impl Fn(Object) -> Work<T> + Send + Sync + 'static,
+    ) -> Result<T, RecordError> {
+        self.run_for(session, Duration::ZERO, work)
     }
 
     fn run_for<T: Send + 'static>(
         &self,
+        session: &str,
         retry_for: Duration,
         work: impl Fn(Object) -> Work<T> + Send + Sync + 'static,
     ) -> Result<T, RecordError> {
@@ -640,7 +655,14 @@ impl Database {
             // Nobody receives this if the caller has waited for too long.
             let _ = sender.send(repeat(&pool, &server, retry_for, work).await);
         });
-        match receiver.recv_timeout(self.server.limits.patience) {
+        lock(&self.under_way).push(session.to_owned());
+        let received = receiver.recv_timeout(self.server.limits.patience);
+        let mut under_way = lock(&self.under_way);
+        if let Some(at) = under_way.iter().position(|own| own == session) {
+            under_way.swap_remove(at);
+        }
+        drop(under_way);
+        match received {
             Ok(done) => done.map_err(|failure| self.error(failure)),
             // It takes longer than all limits together, or it panicked.
             Err(_) => Err(self.error(Failure::Pool("it does not answer".to_owned()))),

@@ -153,10 +153,9 @@ impl Leases {
 
     /// Takes the lease if it is free or has ended. Returns its number, or who has it.
     fn attempt(&self, session: &str, holder: &str) -> Result<Result<i64, String>, RecordError> {
-        let (tenant, session, holder) =
-            (self.tenant.clone(), session.to_owned(), holder.to_owned());
-        self.database.run(move |client| {
-            let (tenant, session, holder) = (tenant.clone(), session.clone(), holder.clone());
+        let (tenant, own, holder) = (self.tenant.clone(), session.to_owned(), holder.to_owned());
+        self.database.run(session, move |client| {
+            let (tenant, session, holder) = (tenant.clone(), own.clone(), holder.clone());
             Box::pin(async move {
                 // An attempt whose answer was lost may have taken the lease, or may still do so. It
                 // is repeated with the same holder, so that it does not wait for itself, and gets
@@ -276,7 +275,8 @@ impl HeldLease {
         let (tenant, session) = (self.leases.tenant.clone(), self.lease.session.clone());
         let number = self.lease.number;
         // If that fails, the lease ends by itself.
-        self.leases.database.run_once(move |client| {
+        let database = &self.leases.database;
+        database.run_once(&self.lease.session, move |client| {
             let (tenant, session) = (tenant.clone(), session.clone());
             Box::pin(async move {
                 let end = client
