@@ -91,7 +91,7 @@ pub struct PostgresOptions {
     pub tenant: String,
     /// The most connections that this process has open for its calls. By default there are eight. If
     /// all are in use, a call waits for one for up to five seconds. One more renews the leases of
-    /// sessions.
+    /// sessions, and another checks the server if it does not answer.
     pub max_connections: usize,
     /// How long a statement may take, including the time that it waits for a lock. By default ten
     /// seconds.
