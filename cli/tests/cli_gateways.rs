@@ -10,6 +10,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod cli_support;
+#[path = "../../host/transcript/tests/support/network.rs"]
+mod network;
 #[path = "../../host/transcript/tests/support/server.rs"]
 mod server;
 
@@ -22,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use cli_support::{Home, json, ran};
 use contexture_provider_simulator::{Answer, Simulator, address_in};
+use network::Network;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use server::Server;
@@ -184,6 +187,15 @@ impl Talk {
     }
 }
 
+/// Runs a command that succeeds, with the database of this server. Returns what it prints.
+fn store(home: &Home, server: &Server, line: &str) -> String {
+    let mut command = home.command(line.split_whitespace());
+    command.env("CONTEXTURE_DATABASE_URL", server.url());
+    let done = ran(command.stdin(Stdio::null()).output().unwrap());
+    done.exits(0);
+    done.stdout
+}
+
 #[test]
 fn gateways_that_die_lose_no_message_and_store_none_twice() {
     let Some(server) = Server::start() else {
@@ -203,13 +215,7 @@ fn gateways_that_die_lose_no_message_and_store_none_twice() {
         "home/config.yaml",
         "transcript: {store: postgres, mode: full}\n",
     );
-    let store = |line: &str| {
-        let mut command = home.command(line.split_whitespace());
-        command.env("CONTEXTURE_DATABASE_URL", server.url());
-        let done = ran(command.stdin(Stdio::null()).output().unwrap());
-        done.exits(0);
-        done.stdout
-    };
+    let store = |line: &str| store(&home, &server, line);
     store("store migrate");
     let mut gateways: Vec<_> = (0..GATEWAYS)
         .map(|_| Gateway::start(&provider.base_url(), &server.url()))
@@ -325,12 +331,8 @@ fn while_the_database_is_away_requests_say_so_and_nothing_is_left_of_it() {
     provider.answer_with(|_| Answer::text("Yes."));
     let home = Home::new();
     home.put("home/config.yaml", "transcript: {store: postgres}\n");
-    let store = |line: &str| {
-        let mut command = home.command(line.split_whitespace());
-        command.env("CONTEXTURE_DATABASE_URL", server.url());
-        ran(command.stdin(Stdio::null()).output().unwrap())
-    };
-    store("store migrate").exits(0);
+    let store = |line: &str| store(&home, &server, line);
+    store("store migrate");
     let hold = "gateway: {max_hold_ms: 2000}\n";
     let gateway = Gateway::with(hold, &provider.base_url(), &server.url());
     let address = [gateway.address.clone()];
@@ -379,8 +381,133 @@ fn while_the_database_is_away_requests_say_so_and_nothing_is_left_of_it() {
     }
     gateway.end();
     late.end();
-    let listed = json(&store("sessions list --json").exits(0).stdout);
+    let listed = json(&store("sessions list --json"));
     let sessions = listed["sessions"].as_array().unwrap();
     assert_eq!(sessions.len(), 3, "{listed}");
-    store("sessions verify").exits(0);
+    store("sessions verify");
+}
+
+/// A gateway that reaches its database through a network, with the server, the provider and a home for commands.
+struct Far {
+    server: Server,
+    network: Network,
+    gateway: Gateway,
+    home: Home,
+    _provider: Simulator,
+}
+
+impl Far {
+    /// None if PostgreSQL is not installed.
+    fn start(max_hold_ms: u64) -> Option<Self> {
+        let server = Server::start()?;
+        let network = Network::before(server.address());
+        let provider = Simulator::start();
+        provider.answer_with(|_| Answer::text("Yes."));
+        let home = Home::new();
+        home.put("home/config.yaml", "transcript: {store: postgres}\n");
+        store(&home, &server, "store migrate");
+        let hold = format!("gateway: {{max_hold_ms: {max_hold_ms}}}\n");
+        let gateway = Gateway::with(&hold, &provider.base_url(), &network.url(&server));
+        Some(Self {
+            server,
+            network,
+            gateway,
+            home,
+            _provider: provider,
+        })
+    }
+
+    /// Has all go on at once. Returns how many of them passed without their session, and how long the longest took.
+    fn go_on(&self, talks: &mut [Talk]) -> (u64, Duration) {
+        let address = [self.gateway.address.clone()];
+        let passed = |talks: &[Talk]| talks.iter().map(|talk| talk.passed).sum::<u64>();
+        let before = passed(talks);
+        std::thread::scope(|scope| {
+            for talk in &mut *talks {
+                scope.spawn(|| talk.go_on(&address, 0));
+            }
+        });
+        let took = talks.iter().filter_map(|talk| talk.took.last().copied());
+        (passed(talks) - before, took.max().unwrap())
+    }
+
+    /// Has all go on until none passes without its session.
+    fn go_on_until_managed(&self, talks: &mut [Talk], most: Duration) {
+        let began = Instant::now();
+        while self.go_on(talks).0 > 0 {
+            assert!(began.elapsed() < most);
+        }
+    }
+
+    fn health(&self) -> String {
+        get(&self.gateway.address, "/healthz")
+    }
+
+    fn metric(&self, name: &str) -> f64 {
+        metric(&self.gateway.address, name)
+    }
+}
+
+fn talks(count: u64) -> Vec<Talk> {
+    let name = |number| Talk::new(format!("talk-{number}"));
+    (0..count).map(name).collect()
+}
+
+const OF_STORE: &str = "contexture_engine_failures_total{part=\"store\"}";
+
+#[test]
+fn a_database_that_hangs_holds_up_only_the_requests_under_way() {
+    let Some(far) = Far::start(2_000) else {
+        return;
+    };
+    let mut talks = talks(4);
+    assert_eq!(far.go_on(&mut talks).0, 0);
+    far.network.hang(true);
+    let (passed, took) = far.go_on(&mut talks);
+    assert_eq!(passed, 4);
+    assert!(took < Duration::from_secs(4), "{took:?}");
+    // It is known to hang soon after.
+    std::thread::sleep(Duration::from_millis(500));
+    for _ in 0..3 {
+        let (passed, took) = far.go_on(&mut talks);
+        assert_eq!(passed, 4);
+        assert!(took < Duration::from_secs(1), "{took:?}");
+    }
+    let health = far.health();
+    assert!(
+        health.contains("4 sessions") && health.contains("(16 in all"),
+        "{health}"
+    );
+    assert_eq!(far.metric(OF_STORE), 16.0);
+    far.network.hang(false);
+    far.go_on_until_managed(&mut talks, Duration::from_secs(4));
+    assert!(far.health().ends_with("ok\n"));
+    let Far {
+        gateway,
+        home,
+        server,
+        ..
+    } = far;
+    gateway.end();
+    store(&home, &server, "sessions verify");
+}
+
+/// Whoever watches the gateway learns that it is the database that makes requests fail.
+#[test]
+fn a_database_that_is_too_slow_is_named() {
+    let Some(far) = Far::start(1_000) else {
+        return;
+    };
+    let mut known = talks(1);
+    assert_eq!(far.go_on(&mut known).0, 0);
+    far.network.delay(Duration::from_millis(250));
+    let mut talks = talks(4);
+    let (passed, _) = far.go_on(&mut talks);
+    assert_eq!(passed, 4);
+    assert_eq!(far.metric(OF_STORE), 4.0);
+    let health = far.health();
+    assert!(health.contains("degraded: 4 sessions"), "{health}");
+    far.network.delay(Duration::ZERO);
+    far.go_on_until_managed(&mut talks, Duration::from_secs(10));
+    assert!(far.health().ends_with("ok\n"));
 }

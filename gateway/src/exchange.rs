@@ -249,8 +249,10 @@ async fn run_turn(
     loop {
         let noted = Arc::default();
         let reading = read_and_run(shared, settings, api, incoming, &noted);
-        let ran = timeout_at(until, reading).await;
-        let ran = ran.unwrap_or_else(|_| failed(&noted, held_too_long(shared, settings)));
+        let ran = timeout_at(until, reading).await.unwrap_or_else(|_| {
+            let session = noted.get().map(|request| &*request.spec.id);
+            failed(&noted, held_too_long(shared, settings, session))
+        });
         let (request, result) = ran?;
         let result = match result {
             Some(result) => result,
@@ -260,7 +262,7 @@ async fn run_turn(
                 match timeout_at(until, receiver).await {
                     Ok(Ok(result)) => result,
                     Ok(Err(error)) => Err(Failure::new("panic", error)),
-                    Err(_) => Err(held_too_long(shared, settings)),
+                    Err(_) => Err(held_too_long(shared, settings, Some(&request.spec.id))),
                 }
             }
         };
@@ -423,16 +425,24 @@ fn with_status(mut answer: Response, session: &str, why: Option<&UnmanagedReason
     answer
 }
 
-/// Why a turn did not end in time. If the database does not answer, that is the reason.
-fn held_too_long(shared: &Shared, settings: &Settings) -> Failure {
-    if let Some(outage) = shared.host.record().outage() {
+/// Why a turn did not end in time. If the database does not answer, that is the reason. If it is
+/// only slow, that is said. The session is None if it is not known yet.
+fn held_too_long(shared: &Shared, settings: &Settings, session: Option<&str>) -> Failure {
+    let record = shared.host.record();
+    if let Some(outage) = record.outage() {
         return Failure::new("record", outage);
     }
     let most = settings.max_hold.as_millis();
-    Failure::new(
-        "held_too_long",
-        format!("the turn takes too long for `gateway.max_hold_ms` ({most} ms)"),
-    )
+    let detail = format!("the turn takes too long for `gateway.max_hold_ms` ({most} ms)");
+    let is_of_store = record.is_waited_for(session);
+    let detail = match is_of_store {
+        true => format!("{detail}: it waits for {}", record.path().display()),
+        false => detail,
+    };
+    Failure {
+        is_of_store,
+        ..Failure::new("held_too_long", detail)
+    }
 }
 
 /// Answers the endpoints that count tokens. The provider counts the body that a turn would send. If
@@ -507,7 +517,7 @@ async fn observed(
     let read = match timeout(settings.max_hold, read).await {
         Ok(Ok(read)) => read,
         Ok(Err(error)) => Err(Failure::new("panic", error).into()),
-        Err(_) => Err(held_too_long(&shared, &settings).into()),
+        Err(_) => Err(held_too_long(&shared, &settings, None).into()),
     };
     let (why, session) = match read {
         Ok(request) => {
@@ -588,8 +598,10 @@ async fn fail_open(
         .add("failed_open_total", &format!("reason=\"{reason}\""), 1.0);
     let id = request.as_ref().map_or("", |request| &*request.spec.id);
     let failed = match reason {
-        // It fails for all sessions, and works again with the next success of any.
-        "record" => Some((("", Failed::Record), "store")),
+        _ if failure.is_of_store => Some((
+            (session.as_deref().unwrap_or_default(), Failed::Store),
+            "store",
+        )),
         "storage" => Some(((id, Failed::Engine), "store")),
         "engine" | "engine_not_open" | "panic" => Some(((id, Failed::Engine), "engine")),
         // Other reasons are no fault of the engine or the store.

@@ -13,6 +13,8 @@ pub(crate) struct Failure {
     /// A keyword for the metrics, from a small fixed set.
     pub(crate) reason: &'static str,
     pub(crate) detail: String,
+    /// Whether the store of sessions is the cause, whatever the reason is.
+    pub(crate) is_of_store: bool,
 }
 
 /// The reason of a request that is read again.
@@ -33,6 +35,7 @@ impl Failure {
         Self {
             reason,
             detail: detail.to_string(),
+            is_of_store: reason == "record",
         }
     }
 }

@@ -25,11 +25,15 @@ const MAX_SESSIONS: usize = 1_000;
 /// How long a failure is remembered if its session has no further request. The client may be gone.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
-/// What failed: the engine of a session, or the record of sessions.
+/// What failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Failed {
+    /// The engine of a session.
     Engine,
+    /// The record of a session, which cannot be stored.
     Record,
+    /// The store of all sessions. It works again as soon as the record of any session does.
+    Store,
 }
 
 /// The sessions whose last request was handled without engine or store. The empty name stands for
@@ -40,6 +44,8 @@ pub(crate) struct Health(Mutex<BTreeMap<(String, Failed), LastFailure>>);
 #[derive(Debug)]
 struct LastFailure {
     why: String,
+    /// How many requests failed since the last success.
+    requests: u64,
     /// When it is forgotten.
     until: Instant,
 }
@@ -61,6 +67,7 @@ impl Health {
         if all.len() < MAX_SESSIONS || all.contains_key(&key) {
             let failure = LastFailure {
                 why: format!("{part}: {why}"),
+                requests: 1 + all.get(&key).map_or(0, |failure| failure.requests),
                 until: Instant::now() + REMEMBERED,
             };
             all.insert(key, failure);
@@ -76,6 +83,9 @@ impl Health {
         for session in [session, ""] {
             all.remove(&(session.to_owned(), works));
         }
+        if works == Failed::Record {
+            all.retain(|(_, failed), _| *failed != Failed::Store);
+        }
     }
 
     /// Describes what is wrong in a few lines, including the quarantine of these engines. Returns
@@ -88,12 +98,14 @@ impl Health {
         if let Some(((session, _), failure)) = all.iter().next() {
             let sessions: BTreeSet<&str> = all.keys().map(|(session, _)| &**session).collect();
             let count = sessions.len();
+            let requests: u64 = all.values().map(|failure| failure.requests).sum();
             let sessions = if count == 1 { "session" } else { "sessions" };
             let session = if session.is_empty() { "-" } else { session };
             let why = &failure.why;
             let _ = writeln!(
                 report,
-                "degraded: {count} {sessions} handled the last request without engine or store"
+                "degraded: {count} {sessions} handled the last request without engine or store \
+                 ({requests} in all since the last success)"
             );
             let _ = match is_owner {
                 true => writeln!(report, "{session}: {why}"),
@@ -145,11 +157,15 @@ mod tests {
         let (health, metrics) = (Health::default(), Metrics::default());
         let report = || health.report(&[], true).unwrap_or_default();
         let failed = |session, what| health.failed(&metrics, (session, what), "store", "full");
-        failed("", Failed::Record);
+        failed("", Failed::Store);
         failed("a", Failed::Record);
         failed("a", Failed::Engine);
         failed("b", Failed::Record);
-        assert!(report().starts_with("degraded: 3 sessions"), "{}", report());
+        for _ in 0..3 {
+            failed("c", Failed::Store);
+        }
+        assert!(report().starts_with("degraded: 4 sessions"), "{}", report());
+        assert!(report().contains("(7 in all"), "{}", report());
         health.works("a", Failed::Record);
         assert!(report().contains("2 sessions") && report().contains("a: store: full"));
         health.works("a", Failed::Engine);

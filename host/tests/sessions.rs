@@ -16,6 +16,7 @@ use contexture::session::{
     AgentWindow, BodyMessage, Compact, OutcomeKind, Record, Relation, Session, SessionOptions,
     Turn, TurnOptions,
 };
+use contexture::{Host, HostOptions};
 use contexture_engine_api::{
     Committed, Compaction, CompressRequest, ContextEngine, Decision, Delivery, EngineError,
     EngineFactory, Entry, FactoryRequest, MessageId, MessageView, OpenRequest, Outcome,
@@ -45,6 +46,8 @@ struct Settings {
     shortens: bool,
     /// Refuses what it is shown.
     refuses: bool,
+    /// Refuses to be opened.
+    stays_closed: bool,
     /// Ends the process `before` or `after` the write of the observation that holds this text.
     dies: String,
     dies_at: String,
@@ -58,6 +61,7 @@ impl Default for Settings {
             fails: false,
             shortens: false,
             refuses: false,
+            stays_closed: false,
             dies: String::new(),
             dies_at: String::new(),
         }
@@ -111,6 +115,9 @@ impl StandaloneEngine for Recorder {
             settings: request.settings()?,
             seen,
         };
+        if engine.settings.stays_closed {
+            return Err(EngineError::Other("it is told to stay closed".into()));
+        }
         if let Some(compaction) = request.compaction {
             engine.note(&format!(
                 "opened {} by {} through {}: {:?}",
@@ -711,6 +718,26 @@ fn a_fallbacks_compaction_is_the_fallbacks() {
         journal[0].starts_with("opened 1 by compressor through m"),
         "{journal:?}"
     );
+}
+
+/// It is the configured engine, so the configuration says what takes its place, as for a new session.
+#[test]
+fn a_session_whose_engine_can_no_longer_be_opened_goes_on_with_the_built_in_one() {
+    let home = Home::new("");
+    let open = |id: &str| {
+        let host = Host::open(&HostOptions::in_home(home.path())).unwrap();
+        host.session(id).model("gpt-4o", 128_000).open().unwrap()
+    };
+    turn(&mut open("old"), &body(&talk(3)));
+    home.configure("stays_closed: true");
+    for id in ["new", "old"] {
+        let mut session = open(id);
+        assert!(session.engine().is_builtin(), "{id}");
+        let warnings = session.take_warnings().join("\n");
+        assert!(warnings.contains("told to stay closed"), "{id}: {warnings}");
+    }
+    home.configure("");
+    assert!(!open("old").engine().is_builtin());
 }
 
 #[test]

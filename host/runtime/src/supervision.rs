@@ -9,7 +9,8 @@
 //! session's engine. `Supervisor::run` is the function to read first: every other call ends up there.
 //!
 //! A deadline limits the time without progress. It grows with the messages that a call is given,
-//! and starts again after each model call. When a call misses it, its cancel flag is set. If it
+//! and starts again after each model call. The time that the host takes to read from the store of
+//! sessions does not count. When a call misses it, its cancel flag is set. If it
 //! does not return within a grace period, it is abandoned: its result is discarded, and its object
 //! is not touched again unless the call returns after all. The worker thread owns everything that
 //! the call borrows, so an abandoned call never reads freed memory.
@@ -148,8 +149,20 @@ pub struct CallState {
     /// The number of model calls in progress. While there is one, the deadline does not run,
     /// because each has its own time limit.
     at_model: AtomicU64,
+    /// The time in the store of sessions, which does not count against a deadline, because the
+    /// engine is not to blame for it. Unlike a model call, it is no progress.
+    at_store: Mutex<StoreTime>,
     /// The engine's process, if it has one. Unlike a thread, it can be killed.
     isolated: Option<Arc<dyn EngineProcess>>,
+}
+
+/// The time in which at least one access to the store of sessions was in progress.
+#[derive(Debug, Default)]
+struct StoreTime {
+    /// The time up to the beginning of the accesses that are in progress.
+    spent: Duration,
+    in_progress: u32,
+    since: Option<Instant>,
 }
 
 impl CallState {
@@ -178,6 +191,34 @@ impl CallState {
         }
         self.at_model.fetch_add(1, Ordering::AcqRel);
         Underway(self)
+    }
+
+    /// Marks the beginning of an access to the store of sessions, for as long as the returned guard
+    /// lives.
+    pub fn use_store(&self) -> impl Drop {
+        struct Underway<'a>(&'a CallState);
+        impl Drop for Underway<'_> {
+            fn drop(&mut self) {
+                let mut time = lock(&self.0.at_store);
+                time.in_progress -= 1;
+                if time.in_progress == 0
+                    && let Some(since) = time.since.take()
+                {
+                    time.spent += since.elapsed();
+                }
+            }
+        }
+        let mut time = lock(&self.at_store);
+        time.in_progress += 1;
+        time.since.get_or_insert_with(Instant::now);
+        drop(time);
+        Underway(self)
+    }
+
+    /// The time in the store of sessions since this was created.
+    fn store_time(&self) -> Duration {
+        let time = lock(&self.at_store);
+        time.spent + time.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
@@ -725,7 +766,7 @@ const LOOK: Duration = Duration::from_micros(50);
 const SILENT: Duration = Duration::from_secs(2);
 
 /// Waits for the result until a full deadline has passed without progress. A model call in progress
-/// stops the clock, and a finished one restarts it.
+/// stops the clock, and a finished one restarts it. An access to the store of sessions only stops it.
 fn wait<T>(
     answer: &Receiver<T>,
     deadline: Duration,
@@ -746,13 +787,20 @@ fn wait<T>(
     let mut told = false;
     let mut waits = deadline;
     let mut model_calls = state.model_calls.load(Ordering::Acquire);
+    let mut store_time = state.store_time();
     loop {
         // The remaining time is reduced by steps instead of read from a clock, see `SILENT`.
         let step = waits.min(SILENT);
         match answer.recv_timeout(step) {
-            Err(RecvTimeoutError::Timeout) => waits -= step,
+            Err(RecvTimeoutError::Timeout) => {}
             received => return received,
         }
+        let before = std::mem::replace(&mut store_time, state.store_time());
+        let in_store = store_time.saturating_sub(before);
+        if in_store >= step {
+            continue;
+        }
+        waits -= step - in_store;
         let now = state.model_calls.load(Ordering::Acquire);
         if at_model() || now != model_calls {
             model_calls = now;

@@ -51,6 +51,9 @@ use write::{Begun, begin_commit, delete, has_lease, restore_session, write_commi
 /// once, so a page without a limit would read a whole session.
 const PAGE: usize = 2_000;
 
+/// The session of work that does not concern a single one, see [`Database::run`].
+const ALL: &str = "";
+
 /// The sessions of one tenant in a database. Other tenants' sessions are neither seen nor changed.
 #[derive(Debug)]
 pub(crate) struct PostgresStore {
@@ -109,18 +112,20 @@ impl PostgresStore {
         session: &str,
         work: impl Fn(Object, Arc<Key>) -> Done<T> + Send + Sync + 'static,
     ) -> Result<T, RecordError> {
-        self.with(self.key(session), work)
+        self.with(session, self.key(session), work)
     }
 
-    /// Does work on these values, and waits for the result. The work may be done several times.
+    /// Does work on these values, and waits for the result. The work may be done several times. It
+    /// is for this session, or for [`ALL`].
     fn with<A: Send + Sync + 'static, T: Send + 'static>(
         &self,
+        session: &str,
         values: A,
         work: impl Fn(Object, Arc<A>) -> Done<T> + Send + Sync + 'static,
     ) -> Result<T, RecordError> {
         let values = Arc::new(values);
         self.database
-            .run(move |client| work(client, Arc::clone(&values)))
+            .run(session, move |client| work(client, Arc::clone(&values)))
     }
 
     /// Stores texts of an embedder in one transaction. If one of them replaces a text that is no
@@ -132,7 +137,7 @@ impl PostgresStore {
         replaced: Option<Replaced>,
     ) -> Result<bool, RecordError> {
         let write = (self.key(session), texts, replaced);
-        self.with(write, |mut client, write| {
+        self.with(session, write, |mut client, write| {
             Box::pin(async move {
                 let (key, texts, replaced) = &*write;
                 let transaction = client.transaction().await?;
@@ -200,6 +205,10 @@ impl Store for PostgresStore {
         self.database.outage()
     }
 
+    fn is_waited_for(&self, session: Option<&str>) -> bool {
+        self.database.is_waited_for(session)
+    }
+
     fn damaged(&self, what: String) -> RecordError {
         RecordError::Server {
             server: self.name().to_owned(),
@@ -258,7 +267,7 @@ impl Store for PostgresStore {
             key.commits.load(Ordering::Acquire),
         );
         let write = (self.key(&key.session), Arc::clone(commit));
-        self.with(write, move |mut client, write| {
+        self.with(&key.session, write, move |mut client, write| {
             Box::pin(async move {
                 let (key, commit) = &*write;
                 let transaction = client.transaction().await?;
@@ -303,7 +312,7 @@ impl Store for PostgresStore {
 
     fn summaries(&self, session: Option<&str>) -> Result<Vec<SessionSummary>, RecordError> {
         let ask = (self.tenant.clone(), session.map(str::to_owned));
-        self.with(ask, |client, ask| {
+        self.with(ALL, ask, |client, ask| {
             Box::pin(async move {
                 let (tenant, session) = &*ask;
                 // Rows have no number that rises in the order of creation, as they have in a file.
@@ -351,7 +360,7 @@ impl Store for PostgresStore {
             Which::Session(session) => (Some(session.to_owned()), None),
             Which::Engine(engine) => (None, Some(engine.to_owned())),
         };
-        self.with((self.tenant.clone(), session, engine), |client, ask| {
+        self.with(ALL, (self.tenant.clone(), session, engine), |client, ask| {
             Box::pin(async move {
                 let (tenant, session, engine) = &*ask;
                 let sql = "SELECT s.session, s.engine, s.shown_last,
@@ -377,7 +386,7 @@ impl Store for PostgresStore {
     }
 
     fn pauses(&self) -> Result<Pauses, RecordError> {
-        self.with(self.tenant.clone(), |client, tenant| {
+        self.with(ALL, self.tenant.clone(), |client, tenant| {
             Box::pin(async move {
                 // The sum of integers has a type that the client cannot read. A float does not
                 // overflow.
@@ -424,7 +433,7 @@ impl Store for PostgresStore {
                 ids(wanted),
             ),
         };
-        self.with((self.key(session), sql, ids), |client, ask| {
+        self.with(session, (self.key(session), sql, ids), |client, ask| {
             Box::pin(async move {
                 let (key, sql, ids) = &*ask;
                 let rows = query(&client, sql, &[&key.tenant, &key.session, ids]).await?;
@@ -463,7 +472,7 @@ impl Store for PostgresStore {
     }
 
     fn texts(&self, session: &str, numbers: &[i64]) -> Result<Vec<TextRow>, RecordError> {
-        self.with((self.key(session), numbers.to_vec()), |client, ask| {
+        self.with(session, (self.key(session), numbers.to_vec()), |client, ask| {
             Box::pin(async move {
                 let (key, numbers) = &*ask;
                 let sql = "SELECT t.number, t.format, t.tools, t.reading, t.bytes, t.checksum, t.data
@@ -483,7 +492,7 @@ impl Store for PostgresStore {
     }
 
     fn set_entries(&self, session: &str, entries: String) -> Result<(), RecordError> {
-        self.with((self.key(session), entries), |client, write| {
+        self.with(session, (self.key(session), entries), |client, write| {
             Box::pin(async move {
                 let (key, entries) = &*write;
                 let sql = "UPDATE contexture.compactions SET entries = $3 WHERE tenant = $1 AND session = $2";
@@ -500,7 +509,7 @@ impl Store for PostgresStore {
         name: &str,
     ) -> Result<Option<Packed>, RecordError> {
         let ask = (self.key(session), engine.to_owned(), name.to_owned());
-        self.with(ask, |client, ask| {
+        self.with(session, ask, |client, ask| {
             Box::pin(async move {
                 let (key, engine, name) = &*ask;
                 let sql = "SELECT bytes, checksum, data FROM contexture.artifacts
@@ -519,7 +528,7 @@ impl Store for PostgresStore {
         prefix: &str,
     ) -> Result<Vec<String>, RecordError> {
         let ask = (self.key(session), engine.to_owned(), prefix.to_owned());
-        self.with(ask, |client, ask| {
+        self.with(session, ask, |client, ask| {
             Box::pin(async move {
                 let (key, engine, prefix) = &*ask;
                 // A prefix may contain the wildcards of `LIKE`, so that is not used.
@@ -572,7 +581,7 @@ impl Store for PostgresStore {
     ) -> Result<Vec<(String, String)>, RecordError> {
         let session = session.map(str::to_owned);
         let ask = (self.tenant.clone(), name.to_owned(), session);
-        self.with(ask, |client, ask| {
+        self.with(ALL, ask, |client, ask| {
             Box::pin(async move {
                 let (tenant, name, session) = &*ask;
                 let sql = "SELECT session, value FROM contexture.kept
@@ -585,7 +594,7 @@ impl Store for PostgresStore {
     }
 
     fn names(&self) -> Result<Vec<String>, RecordError> {
-        self.with(self.tenant.clone(), |client, tenant| {
+        self.with(ALL, self.tenant.clone(), |client, tenant| {
             Box::pin(async move {
                 let sql = "SELECT session FROM contexture.sessions WHERE tenant = $1
                            UNION SELECT session FROM contexture.kept WHERE tenant = $1 ORDER BY 1";
@@ -614,7 +623,7 @@ impl Store for PostgresStore {
         let fence = self.leases.fence(session);
         // No lease has the number zero, so a session that is not held is refused below.
         let fence = fence.map_or(0, |fence| fence.load(Ordering::Acquire));
-        self.with((self.key(session), dump), move |mut client, write| {
+        self.with(session, (self.key(session), dump), move |mut client, write| {
             Box::pin(async move {
                 let (key, dump) = &*write;
                 let transaction = client.transaction().await?;

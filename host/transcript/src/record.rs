@@ -241,6 +241,12 @@ impl Record {
         self.store.outage()
     }
 
+    /// Whether somebody waits for the database right now, for what concerns this session. If it is
+    /// None, for anything. Always false for a file.
+    pub fn is_waited_for(&self, session: Option<&str>) -> bool {
+        self.store.is_waited_for(session)
+    }
+
     /// Locks a session. If it is open elsewhere, this waits for at most `wait`. The session stays
     /// locked until the [`Hold`] is dropped.
     ///

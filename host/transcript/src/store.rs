@@ -40,6 +40,12 @@ pub(crate) trait Store: std::fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether a call that concerns this session is under way, or any call if it is None. Always
+    /// false for a file.
+    fn is_waited_for(&self, _session: Option<&str>) -> bool {
+        false
+    }
+
     /// The error for a stored value that makes no sense. `what` says which one, and the backend
     /// adds the file or the server, which the caller does not know.
     fn damaged(&self, what: String) -> RecordError;

@@ -9,11 +9,12 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use contexture_engine_api::TranscriptRange;
 use contexture_transcript::{PostgresOptions, Record, RecordError};
 use support::conversation::{Extra, WAIT, Writer};
+use support::network::Network;
 use support::place::Database;
 use support::server::Server;
 
@@ -231,6 +232,8 @@ fn sessions_stay_held_while_all_connections_are_in_use() {
         // Longer than a lease.
         let taken = database.open().hold("s", std::time::Duration::from_secs(3));
         assert!(matches!(taken, Err(RecordError::InUse { .. })), "{taken:?}");
+        // Who waits for a lock waits for no network.
+        assert!(record.outage().is_none());
         runtime.block_on(lock.rollback()).unwrap();
     });
 }
@@ -242,9 +245,10 @@ fn many_sessions_stay_held_on_a_slow_network() {
     };
     Record::migrate(&PostgresOptions::new(&server.url()).unwrap()).unwrap();
     let other = Record::open_postgres(&PostgresOptions::new(&server.url()).unwrap()).unwrap();
-    let far = far_from(server.address(), std::time::Duration::from_millis(30));
-    let url = (server.url()).replace(&server.address().to_string(), &far.to_string());
-    let record = Record::open_postgres(&PostgresOptions::new(&url).unwrap()).unwrap();
+    let network = Network::before(server.address());
+    network.delay(Duration::from_millis(30));
+    let options = PostgresOptions::new(&network.url(&server)).unwrap();
+    let record = Record::open_postgres(&options).unwrap();
     let are_held = std::sync::Barrier::new(9);
     let are_checked = std::sync::Barrier::new(9);
     let taken = std::thread::scope(|scope| {
@@ -271,26 +275,6 @@ fn many_sessions_stay_held_on_a_slow_network() {
         taken
     });
     assert!(taken.is_empty(), "{taken:?}");
-}
-
-/// The address of a server, from which each answer takes this long.
-fn far_from(server: SocketAddr, delay: std::time::Duration) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for client in listener.incoming().map_while(Result::ok) {
-            let server = TcpStream::connect(server).unwrap();
-            let (answers, to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
-            std::thread::spawn(move || copy(client, server, |_| Ok(())));
-            std::thread::spawn(move || {
-                copy(answers, to_client, |_| {
-                    std::thread::sleep(delay);
-                    Ok(())
-                })
-            });
-        }
-    });
-    address
 }
 
 /// Passes connections on to a server, and cuts off as many as it is told at their next commit: the server makes the
@@ -436,6 +420,81 @@ fn a_server_that_is_away_is_known_until_it_answers() {
     server.start_again();
     record.kept("s").unwrap();
     assert!(record.outage().is_none());
+}
+
+/// A network that swallows what is sent looks like one that is slow, so somebody has to wait for it. That is only who
+/// waits already.
+#[test]
+fn a_server_that_hangs_holds_up_only_what_is_under_way() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let network = Network::before(server.address());
+    let options = PostgresOptions::new(&network.url(&server)).unwrap();
+    Record::migrate(&options).unwrap();
+    let options = options.retry_for(Duration::from_secs(4));
+    let record = Record::open_postgres(&options.max_connections(2)).unwrap();
+    let mut writer = Writer::open(&record, "s");
+    writer.say(&["one"], true, Extra::default()).unwrap();
+    let ask = || {
+        let began = Instant::now();
+        record.kept("s").map(drop).map_err(|_| began.elapsed())
+    };
+    network.hang(true);
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = (0..6).map(|_| scope.spawn(ask)).collect();
+        for asked in asked {
+            let took = asked.join().unwrap().unwrap_err();
+            assert!(took < Duration::from_secs(6), "{took:?}");
+        }
+    });
+    let outage = record.outage().unwrap().to_string();
+    assert!(outage.contains("does not answer"), "{outage}");
+    for _ in 0..20 {
+        let took = ask().unwrap_err();
+        assert!(took < Duration::from_millis(500), "{took:?}");
+    }
+    network.hang(false);
+    let back = Instant::now();
+    while ask().is_err() {
+        assert!(back.elapsed() < Duration::from_secs(2));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(record.outage().is_none());
+    // The lease ended meanwhile, and nobody else took it.
+    drop(writer);
+    let mut writer = Writer::open(&record, "s");
+    writer.say(&["two"], true, Extra::default()).unwrap();
+    assert_eq!(texts_of(&record, "s"), ["one", "two"]);
+}
+
+#[test]
+fn connections_that_are_lost_without_a_word_are_replaced() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let network = Network::before(server.address());
+    let options = PostgresOptions::new(&network.url(&server)).unwrap();
+    Record::migrate(&options).unwrap();
+    let record = Record::open_postgres(&options.max_connections(4)).unwrap();
+    let ask_at_once = || {
+        std::thread::scope(|scope| {
+            let asked: Vec<_> = (0..8).map(|_| scope.spawn(|| record.kept("s"))).collect();
+            for asked in asked {
+                asked.join().unwrap().unwrap();
+            }
+        });
+    };
+    network.delay(Duration::from_millis(20));
+    ask_at_once();
+    for _ in 0..2 {
+        network.lose_connections();
+        let began = Instant::now();
+        ask_at_once();
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(10), "{took:?}");
+        assert!(record.outage().is_none());
+    }
 }
 
 #[test]

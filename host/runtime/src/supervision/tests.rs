@@ -452,6 +452,31 @@ fn a_tool_call_that_is_stopped_is_not_held_against_the_engine_and_another_call_o
     open_in(&supervisor, "other", &Arc::default()).unwrap();
 }
 
+/// Calls an engine that reads from the store for `reads`, pauses for `pauses`, and does so `times`.
+fn read_store(times: u32, reads: u64, pauses: u64) -> Result<(), CallError> {
+    let supervisor = Supervisor::new(policy());
+    let state = Arc::new(CallState::default());
+    let mut session = open(&supervisor, &state).unwrap();
+    session.call("observe", Deadline::Short, move |_| {
+        for _ in 0..times {
+            let underway = state.use_store();
+            std::thread::sleep(Duration::from_millis(reads));
+            drop(underway);
+            std::thread::sleep(Duration::from_millis(pauses));
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_slow_store_of_sessions_is_not_held_against_an_engine() {
+    read_store(1, 400, 0).unwrap();
+    read_store(20, 20, 1).unwrap();
+    // To read again and again is no progress.
+    let error = read_store(100, 1, 10).unwrap_err();
+    assert!(matches!(error, CallError::TimedOut { .. }), "{error}");
+}
+
 #[test]
 fn wrong_arguments_of_a_tool_call_are_not_held_against_the_engine() {
     let supervisor = Supervisor::new(policy());

@@ -123,10 +123,12 @@ impl HostServices for SessionServices {
                 "the session `{other}` may not be read in this one"
             )));
         }
+        let _underway = self.call.use_store();
         self.lender.transcript.read(range)
     }
 
     fn artifact(&self, name: &str) -> Result<Option<String>, EngineError> {
+        let _underway = self.call.use_store();
         self.lender.transcript.artifact(&self.engine, name)
     }
 
@@ -143,6 +145,7 @@ impl HostServices for SessionServices {
     }
 
     fn artifacts(&self, prefix: &str) -> Result<Vec<String>, EngineError> {
+        let _underway = self.call.use_store();
         self.lender.transcript.artifacts(&self.engine, prefix)
     }
 

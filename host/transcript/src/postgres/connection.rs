@@ -5,8 +5,12 @@
 //!
 //! A transaction that fails to be serialised and a connection that is lost are tried again for a few
 //! seconds, so a failover of the server costs time and no turn. All work must therefore be safe to
-//! repeat. If the server stays away for longer, an [`Outage`] is on, and work fails at once until the
-//! server answers again.
+//! repeat.
+//!
+//! A network that fails may refuse connections, swallow what is sent, or break only the connections
+//! that there are. So whenever work fails or takes long, the [`Server`] is checked on a new
+//! connection, in the background. If that fails, the server is away: all work stops waiting, and new
+//! work fails at once, until a check succeeds.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -25,6 +29,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
@@ -46,8 +52,29 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// How long it may take to connect, and to wait for a free connection of the pool.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// How long an attempt may take before the server counts as away.
+/// How long an attempt may take at most without any answer of the server before the server is
+/// checked, see [`Limits`].
+const SUSPICIOUS: Duration = Duration::from_secs(1);
+
+/// How long a check may take at most before the server counts as away, see [`Limits`].
 const SLOW: Duration = Duration::from_secs(3);
+
+/// How many times longer than connecting takes such an attempt may take on a slow network.
+const SLOW_NETWORK: u32 = 10;
+
+/// How long work waits for the check of a server that neither answered nor refused before.
+const HANGING: Duration = Duration::from_millis(250);
+
+/// How long a connection is idle before the system asks whether the other side is there, which also
+/// keeps routers from forgetting the connection, and how often it asks.
+const KEEPALIVE: (Duration, u32) = (Duration::from_secs(20), 3);
+
+/// How long the other side may leave what was sent unacknowledged before the system ends the
+/// connection.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
+
+/// Why a server is away that neither answers nor refuses.
+const NO_ANSWER: &str = "it is slow or does not answer";
 
 /// How long a transaction may be idle, as one of a process that was stopped, before the server ends
 /// it and others can have its session. It is shorter than a lease, so a stopped process does not
@@ -64,7 +91,7 @@ pub struct PostgresOptions {
     pub tenant: String,
     /// The most connections that this process has open for its calls. By default there are eight. If
     /// all are in use, a call waits for one for up to five seconds. One more renews the leases of
-    /// sessions.
+    /// sessions, and another checks the server if it does not answer.
     pub max_connections: usize,
     /// How long a statement may take, including the time that it waits for a lock. By default ten
     /// seconds.
@@ -258,54 +285,203 @@ impl Failure {
     }
 }
 
-/// The time in which the server does not answer this process, see [`Database::outage`].
+/// Whether a server answers this process.
 #[derive(Debug, Default)]
-struct Outage {
-    /// Since when, and why. None while the server answers.
-    since: Option<(Instant, String)>,
-    /// When the server answered last.
+struct State {
+    /// Since when it is away, and why. None while it answers.
+    away: Option<(Instant, String)>,
+    /// When it answered last.
     answered: Option<Instant>,
+    /// How long it took to connect at the last check.
+    connects_in: Duration,
+    /// Whether [`Server::check_until_it_answers`] runs.
+    is_checked: bool,
+    /// Since when a check is under way.
+    checked_since: Option<Instant>,
+    /// How many checks have failed, and whether the last one had no answer at all.
+    failed_checks: (u64, bool),
 }
 
-/// The state of a server, shared by all work on it.
+/// How long work on a server may take.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// How long work is repeated.
+    retry_for: Duration,
+    /// How long an attempt may take without any answer of the server before the server is checked.
+    suspicious: Duration,
+    /// How long a check may take before the server counts as away. Also how long an attempt may take
+    /// on a connection that was used before, since the connection may be dead although the server
+    /// is not.
+    slow: Duration,
+    /// How long a call waits for its result, retries included. No attempt takes longer.
+    patience: Duration,
+}
+
+impl Limits {
+    /// Whoever waits for as long as work is repeated learns that the server is away, unless that
+    /// time is too short to tell.
+    fn of(options: &PostgresOptions) -> Self {
+        let retry_for = options.retry_for;
+        Self {
+            retry_for,
+            suspicious: (retry_for / 4).clamp(SUSPICIOUS / 4, SUSPICIOUS),
+            slow: (retry_for / 4 * 3).clamp(SLOW / 3, SLOW),
+            // The last attempt may begin just before the retries end, and needs a connection and
+            // time of its own.
+            patience: retry_for + CONNECT + options.statement_timeout * 2,
+        }
+    }
+}
+
+/// A server, shared by all work on it.
 #[derive(Debug)]
 struct Server {
     name: String,
-    outage: Mutex<Outage>,
+    limits: Limits,
+    /// For checks. It never has an idle connection, so each check makes a new one.
+    pool: Pool,
+    state: watch::Sender<State>,
+    /// Ends the pause before the next check.
+    wanted: Notify,
 }
 
 impl Server {
-    /// Since when the server is away. None while it answers.
-    fn away_since(&self) -> Option<Instant> {
-        lock(&self.outage).since.as_ref().map(|(since, _)| *since)
-    }
-
-    /// Notes that an attempt which began at `began` got no answer. It says nothing if the server
-    /// answered others since.
-    fn note_away(&self, began: Instant, why: String) {
-        let mut outage = lock(&self.outage);
-        if outage.answered.is_some_and(|answered| answered > began) {
-            return;
-        }
-        match &mut outage.since {
-            Some((_, last)) => *last = why,
-            None => {
-                tracing::warn!("the database {} does not answer: {why}", self.name);
-                outage.since = Some((began, why));
-            }
-        }
-    }
-
     /// Notes that the server answered.
     fn note_answer(&self) {
-        let mut outage = lock(&self.outage);
-        outage.answered = Some(Instant::now());
-        if let Some((since, _)) = outage.since.take() {
+        self.state.send_if_modified(|state| {
+            state.answered = Some(Instant::now());
+            let Some((since, _)) = state.away.take() else {
+                return false;
+            };
             let seconds = since.elapsed().as_secs();
             tracing::info!(
                 "the database {} answers again, after {seconds} s",
                 self.name
             );
+            true
+        });
+    }
+
+    /// Notes that a check which began at `began` failed. The server is away since `since`, unless it
+    /// answered others meanwhile. `hangs` says whether the check had no answer at all.
+    fn note_failed_check(&self, began: Instant, since: Instant, (why, hangs): (String, bool)) {
+        self.state.send_modify(|state| {
+            state.checked_since = None;
+            state.failed_checks = (state.failed_checks.0 + 1, hangs);
+            if state.answered.is_some_and(|answered| answered > began) {
+                return;
+            }
+            match &mut state.away {
+                Some((_, last)) => *last = why,
+                None => {
+                    tracing::warn!("the database {} does not answer: {why}", self.name);
+                    state.away = Some((since, why));
+                }
+            }
+        });
+    }
+
+    /// Checks in the background whether the server answers, because work that began at `since` has
+    /// no answer.
+    fn check(self: &Arc<Self>, since: Instant) {
+        let is_first = |state: &mut State| !std::mem::replace(&mut state.is_checked, true);
+        if self.state.send_if_modified(is_first) {
+            tokio::spawn(Arc::clone(self).check_until_it_answers(since));
+        }
+    }
+
+    async fn check_until_it_answers(self: Arc<Self>, since: Instant) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let began = Instant::now();
+            self.state
+                .send_modify(|state| state.checked_since = Some(began));
+            let checked = timeout(self.limits.slow, self.pool.get()).await;
+            let hangs = checked.is_err();
+            let failure = match checked {
+                Ok(Ok(client)) => {
+                    drop(Object::take(client));
+                    let connects_in = began.elapsed();
+                    self.state
+                        .send_modify(|state| state.connects_in = connects_in);
+                    None
+                }
+                // If it refuses for a reason that stays, work learns of it as of any error.
+                Ok(Err(error)) => Some(Failure::from(error)).filter(|it| it.passing().is_some()),
+                Err(_) => Some(Failure::Pool(NO_ANSWER.to_owned())),
+            };
+            match failure {
+                None => self.note_answer(),
+                Some(failure) => {
+                    self.note_failed_check(began, since, (failure.to_string(), hangs));
+                    let _ = timeout(pause, self.wanted.notified()).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+            let is_over = self.state.send_if_modified(|state| {
+                let is_over = state.away.is_none();
+                if is_over {
+                    (state.is_checked, state.checked_since) = (false, None);
+                }
+                is_over
+            });
+            if is_over {
+                return;
+            }
+        }
+    }
+
+    /// Waits until the server answers, if it is away: until it has been away for `retry_for`, or else
+    /// for the next check, but not for one that hangs. `began` is when the work began.
+    ///
+    /// # Errors
+    /// The server is still away.
+    async fn is_there(&self, began: Instant, retry_for: Duration) -> Result<(), Failure> {
+        let mut changes = self.state.subscribe();
+        let (wait, last_check) = {
+            let state = changes.borrow();
+            let Some((since, _)) = &state.away else {
+                return Ok(());
+            };
+            let now = Instant::now();
+            let left = (began.min(*since) + retry_for).saturating_duration_since(now);
+            let (failed_checks, hangs) = state.failed_checks;
+            let most = if hangs { HANGING } else { SUSPICIOUS };
+            let check_ends = state.checked_since.unwrap_or(now) + most;
+            // One that is under way may have begun just before the server was back.
+            let last_check = failed_checks + 1 + u64::from(state.checked_since.is_some());
+            match left.is_zero() {
+                true => (check_ends.saturating_duration_since(now), last_check),
+                false => (left, u64::MAX),
+            }
+        };
+        self.wanted.notify_one();
+        let is_over = |state: &State| state.away.is_none() || state.failed_checks.0 >= last_check;
+        drop(timeout(wait, changes.wait_for(is_over)).await);
+        self.away().map_or(Ok(()), Err)
+    }
+
+    /// Why the server is away. None if it answers.
+    fn away(&self) -> Option<Failure> {
+        let state = self.state.borrow();
+        let (_, why) = state.away.as_ref()?;
+        Some(Failure::Pool(why.clone()))
+    }
+
+    /// Returns why the server is away as soon as it is. Has it checked while it answers nobody.
+    async fn until_away(self: &Arc<Self>, began: Instant) -> Failure {
+        let mut changes = self.state.subscribe();
+        let suspicious = self.limits.suspicious;
+        loop {
+            let is_away = |state: &State| state.away.is_some();
+            drop(timeout(suspicious, changes.wait_for(is_away)).await);
+            if let Some(why) = self.away() {
+                return why;
+            }
+            let answered = self.state.borrow().answered;
+            if answered.is_none_or(|answered| answered.elapsed() >= suspicious) {
+                self.check(began);
+            }
         }
     }
 }
@@ -323,10 +499,8 @@ pub(super) struct Database {
     server: Arc<Server>,
     /// Whether the tables were not looked at yet, so that each new connection does.
     is_unchecked: Arc<AtomicBool>,
-    /// How long work is repeated.
-    retry_for: Duration,
-    /// How long a call waits for its result, retries included.
-    patience: Duration,
+    /// The sessions whose work callers wait for, one for each of them.
+    under_way: Mutex<Vec<String>>,
 }
 
 impl std::fmt::Debug for Database {
@@ -360,6 +534,14 @@ impl Database {
         }
         if config.get_application_name().is_none() {
             config.application_name("contexture");
+        }
+        if config.get_keepalives_interval().is_none() && config.get_keepalives_retries().is_none() {
+            let (idle, retries) = KEEPALIVE;
+            config.keepalives_idle(idle).keepalives_interval(idle);
+            config.keepalives_retries(retries);
+        }
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(UNACKNOWLEDGED);
         }
         let tls = MakeRustlsConnect::new(tls(options).map_err(fail)?);
         // A test at each use of a connection would cost every turn a round trip. If one is dead,
@@ -409,14 +591,14 @@ impl Database {
             pool: pool(options.max_connections)?,
             lease_pool: pool(1)?,
             is_unchecked,
+            under_way: Mutex::default(),
             server: Arc::new(Server {
-                name,
-                outage: Mutex::default(),
+                pool: pool(1)?,
+                name: name.clone(),
+                limits: Limits::of(options),
+                state: watch::Sender::default(),
+                wanted: Notify::new(),
             }),
-            retry_for: options.retry_for,
-            // The last attempt may begin just before the retries end, and needs a connection and
-            // time of its own.
-            patience: options.retry_for + CONNECT + options.statement_timeout * 2,
         })
     }
 
@@ -432,28 +614,38 @@ impl Database {
 
     /// Why the server does not answer. None if it does.
     pub(super) fn outage(&self) -> Option<RecordError> {
-        let (_, why) = lock(&self.server.outage).since.clone()?;
-        Some(self.error(Failure::Pool(why)))
+        Some(self.error(self.server.away()?))
     }
 
-    /// Does `work` on a connection and returns its result. A failure that may pass is tried again.
+    /// Whether work for this session is under way, or for all, or any work if it is None.
+    pub(super) fn is_waited_for(&self, session: Option<&str>) -> bool {
+        let under_way = lock(&self.under_way);
+        let mut under_way = under_way.iter();
+        under_way.any(|own| own.is_empty() || session.is_none_or(|session| session == own))
+    }
+
+    /// Does `work` for a session on a connection and returns its result. A failure that may pass is
+    /// tried again. The session is empty if it is work for none or for all.
     pub(super) fn run<T: Send + 'static>(
         &self,
+        session: &str,
         work: impl Fn(Object) -> Work<T> + Send + Sync + 'static,
     ) -> Result<T, RecordError> {
-        self.run_for(self.retry_for, work)
+        self.run_for(session, self.server.limits.retry_for, work)
     }
 
-    /// Does `work` on a connection and returns its result. A failure is not tried again.
+    /// Like [`run`](Self::run), but a failure is not tried again.
     pub(super) fn run_once<T: Send + 'static>(
         &self,
+        session: &str,
         work: impl Fn(Object) -> Work<T> + Send + Sync + 'static,
     ) -> Result<T, RecordError> {
-        self.run_for(Duration::ZERO, work)
+        self.run_for(session, Duration::ZERO, work)
     }
 
     fn run_for<T: Send + 'static>(
         &self,
+        session: &str,
         retry_for: Duration,
         work: impl Fn(Object) -> Work<T> + Send + Sync + 'static,
     ) -> Result<T, RecordError> {
@@ -463,7 +655,14 @@ impl Database {
             // Nobody receives this if the caller has waited for too long.
             let _ = sender.send(repeat(&pool, &server, retry_for, work).await);
         });
-        match receiver.recv_timeout(self.patience) {
+        lock(&self.under_way).push(session.to_owned());
+        let received = receiver.recv_timeout(self.server.limits.patience);
+        let mut under_way = lock(&self.under_way);
+        if let Some(at) = under_way.iter().position(|own| own == session) {
+            under_way.swap_remove(at);
+        }
+        drop(under_way);
+        match received {
             Ok(done) => done.map_err(|failure| self.error(failure)),
             // It takes longer than all limits together, or it panicked.
             Err(_) => Err(self.error(Failure::Pool("it does not answer".to_owned()))),
@@ -503,32 +702,36 @@ impl Drop for Database {
     }
 }
 
-/// Does work until it succeeds, fails for good, or `retry_for` has passed since the server went
-/// away. Each attempt gets a connection of its own from the pool.
+/// Does work until it succeeds, fails for good, or `retry_for` has passed. If the server is away, that
+/// time began when it went. Each attempt gets a connection of its own from the pool.
 async fn repeat<T>(
     pool: &Pool,
-    server: &Server,
+    server: &Arc<Server>,
     retry_for: Duration,
     work: impl Fn(Object) -> Work<T> + Send + Sync,
 ) -> Result<T, Failure> {
-    let began = Instant::now();
-    let since = server.away_since().unwrap_or(began);
+    let (began, limits) = (Instant::now(), server.limits);
     let mut pause = FIRST_PAUSE;
     loop {
-        let attempt = async {
-            match pool.get().await {
-                Ok(client) => work(client).await,
-                Err(error) => Err(error.into()),
-            }
-        };
-        tokio::pin!(attempt);
+        server.is_there(began, retry_for).await?;
+        // After a failure, the pool has only connections that work.
+        let may_be_dead = pause == FIRST_PAUSE;
         let attempted = Instant::now();
-        let done = match tokio::time::timeout(SLOW, &mut attempt).await {
-            Ok(done) => done,
-            Err(_) => {
-                server.note_away(attempted, "it is slow or does not answer".to_owned());
-                attempt.await
-            }
+        let attempt = async {
+            let client = pool.get().await?;
+            let may_be_dead = may_be_dead && Object::metrics(&client).recycle_count > 0;
+            let most = match may_be_dead {
+                true => (limits.slow).max(server.state.borrow().connects_in * SLOW_NETWORK),
+                false => limits.patience,
+            };
+            let done = timeout(most, work(client)).await;
+            done.unwrap_or_else(|_| Err(Failure::Pool(NO_ANSWER.to_owned())))
+        };
+        // If the attempt is given up, its connection returns to the pool and leaves it below.
+        let done = tokio::select! {
+            biased;
+            done = attempt => done,
+            why = server.until_away(attempted) => Err(why),
         };
         let passing = done.as_ref().err().and_then(Failure::passing);
         let failure = match done {
@@ -541,14 +744,11 @@ async fn repeat<T>(
         if passing == Some(Passing::Connection) {
             // The others lead to the same server.
             pool.retain(|_, _| false);
-            // The first attempt may have had a connection that was dead for long.
-            if pause > FIRST_PAUSE {
-                server.note_away(attempted, failure.to_string());
-            }
+            server.check(attempted);
         }
         // One more attempt needs no time, and what failed may have been an old connection.
         let is_last = pause > FIRST_PAUSE || retry_for.is_zero();
-        if is_last && since.elapsed() + pause > retry_for {
+        if is_last && began.elapsed() + pause > retry_for {
             return Err(failure);
         }
         tokio::time::sleep(pause).await;

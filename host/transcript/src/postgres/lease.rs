@@ -154,17 +154,19 @@ impl Leases {
 
     /// Takes the lease if it is free or has ended. Returns its number, or who has it.
     fn attempt(&self, session: &str, holder: &str) -> Result<Result<i64, String>, RecordError> {
-        let (tenant, session, holder) =
-            (self.tenant.clone(), session.to_owned(), holder.to_owned());
-        self.database.run(move |client| {
-            let (tenant, session, holder) = (tenant.clone(), session.clone(), holder.clone());
+        let (tenant, own, holder) = (self.tenant.clone(), session.to_owned(), holder.to_owned());
+        self.database.run(session, move |client| {
+            let (tenant, session, holder) = (tenant.clone(), own.clone(), holder.clone());
             Box::pin(async move {
-                // An attempt whose answer was lost may have taken the lease. It is repeated with
-                // the same holder, so that it does not wait for itself.
-                let sql = "INSERT INTO contexture.leases AS lease (tenant, session, fence, holder, until)
+                // An attempt whose answer was lost may have taken the lease, or may still do so. It
+                // is repeated with the same holder, so that it does not wait for itself, and gets
+                // the same number.
+                let sql =
+                    "INSERT INTO contexture.leases AS lease (tenant, session, fence, holder, until)
                            VALUES ($1, $2, 1, $3, now() + $4 * interval '1 millisecond')
                            ON CONFLICT (tenant, session) DO UPDATE
-                              SET fence = lease.fence + 1, holder = excluded.holder, until = excluded.until
+                              SET fence = lease.fence + (lease.holder <> excluded.holder)::int,
+                                  holder = excluded.holder, until = excluded.until
                               WHERE lease.until <= now() OR lease.holder = excluded.holder
                            RETURNING fence";
                 let valid = LEASE.as_millis() as f64;
@@ -265,7 +267,8 @@ impl HeldLease {
         let (tenant, session) = (self.leases.tenant.clone(), self.lease.session.clone());
         let number = self.lease.number;
         // If that fails, the lease ends by itself.
-        self.leases.database.run_once(move |client| {
+        let database = &self.leases.database;
+        database.run_once(&self.lease.session, move |client| {
             let (tenant, session) = (tenant.clone(), session.clone());
             Box::pin(async move {
                 let sql = "UPDATE contexture.leases SET until = now(), holder = ''

@@ -134,7 +134,9 @@ pub(super) const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// The version of the tables in the database. Zero if there are none.
 pub(super) fn version(database: &Database) -> Result<i64, RecordError> {
-    database.run(|client| Box::pin(async move { Ok(version_of(&client).await?) }))
+    database.run("", |client| {
+        Box::pin(async move { Ok(version_of(&client).await?) })
+    })
 }
 
 /// The version of the tables in the database of this connection. Zero if there are none.
@@ -171,7 +173,7 @@ pub(super) fn migrate(database: &Database) -> Result<i64, RecordError> {
         if number <= before {
             continue;
         }
-        database.run(move |mut client| {
+        database.run("", move |mut client| {
             Box::pin(async move {
                 let transaction = client.transaction().await?;
                 // `IF NOT EXISTS` alone fails if two programs create the schema at the same moment.
