@@ -144,12 +144,17 @@ impl TurnRequest {
 
     /// Whether the body certainly exceeds the window.
     pub(crate) fn is_surely_too_large(&self) -> bool {
-        is_surely_too_large(&self.body, &self.spec.agent)
+        self.is_window_exceeded_by(self.body.text().as_bytes())
+    }
+
+    /// Whether this body in its place certainly exceeds the window.
+    pub(crate) fn is_window_exceeded_by(&self, body: &[u8]) -> bool {
+        is_surely_too_large(body, &self.spec.agent)
     }
 }
 
 /// Whether a body certainly exceeds a window. It divides the bytes by four, so that no tokenizer has
 /// to run.
-fn is_surely_too_large(body: &SharedBody, agent: &AgentWindow) -> bool {
-    (body.text().len() / 4) as u64 > agent.context_length
+fn is_surely_too_large(body: &[u8], agent: &AgentWindow) -> bool {
+    (body.len() / 4) as u64 > agent.context_length
 }

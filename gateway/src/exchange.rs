@@ -40,12 +40,13 @@ use crate::limits::ActiveRequest;
 use crate::session_key;
 use crate::sessions::SessionSlot;
 use crate::settings::Settings;
+use crate::stream::ToolNames;
 use crate::unmanaged::{Status, UnmanagedReason};
 use crate::upstream::{Client, Unreachable};
 use first::managed;
 pub(crate) use replies::error_response;
 use replies::{stream_back, unreachable};
-use summary::Remembered;
+use summary::{Remembered, without_calls};
 
 /// A client request after authentication and with its body read completely and expanded.
 pub(crate) struct ClientRequest {
@@ -293,14 +294,16 @@ pub(crate) async fn answer(
     let (request, result) = match ran {
         Ok(ran) => ran,
         Err(NoTurn::PassThrough(pass_through)) => {
-            let body = match pass_through.as_turn {
+            let window = match pass_through.as_turn {
                 Some(request) => window_of(&shared, &settings, request, until).await,
                 None => None,
             };
+            let (body, tools) = window.unzip();
             let options = PassOptions {
                 why: pass_through.why,
                 session: incoming.session(pass_through.session),
                 body,
+                tools: tools.unwrap_or_default(),
             };
             let answer = pass_on(&shared, &settings, api, incoming, options).await;
             return match pass_through.summary_target {
@@ -376,21 +379,24 @@ pub(crate) async fn answer(
 }
 
 /// The body of a request for a summary, with the window of its session in place of the client's
-/// history, which may have outgrown the model's window for a long time. If the client changed the
-/// history, and it would certainly not fit, the built-in engine shortens it. None if the request can
-/// be sent as it is.
+/// history, which may have outgrown the model's window for a long time, and the names of the engine's
+/// tools in it. If there is no such window, and the request would certainly not fit, the built-in
+/// engine shortens it. None if the request can be sent as it is.
 async fn window_of(
     shared: &Arc<Shared>,
     settings: &Settings,
     request: Arc<TurnRequest>,
     until: Instant,
-) -> Option<Bytes> {
+) -> Option<(Bytes, ToolNames)> {
     let slot = slot(shared, settings, &request);
     let (own, asked) = (Arc::clone(shared), Arc::clone(&request));
     let preview = slot.with_cell(&shared.work, move |cell| asked.preview(&own, cell));
     let window = timeout_at(until, preview).await.ok()?.ok().flatten();
-    match window {
-        None if request.is_surely_too_large() => shortened(shared, request, until).await,
+    match window.filter(|(body, _)| !request.is_window_exceeded_by(body)) {
+        None if request.is_surely_too_large() => {
+            let body = shortened(shared, request, until).await?;
+            Some((body, ToolNames::default()))
+        }
         window => window,
     }
 }
@@ -468,7 +474,7 @@ pub(crate) async fn count_tokens(
         let own = Arc::clone(&shared);
         let work = move |cell: &mut _| request.preview(&own, cell);
         let preview = slot.with_cell(&shared.work, work).await;
-        preview.ok().flatten()
+        preview.ok().flatten().map(|(body, _)| body)
     };
     let body = match settings.observe {
         true => None,
@@ -621,6 +627,7 @@ async fn fail_open(
         why: UnmanagedReason::new(Status::FailedOpen, reason, failure.detail),
         session,
         body,
+        tools: ToolNames::default(),
     };
     pass_on(shared, settings, api, incoming, passed).await
 }
@@ -632,6 +639,8 @@ struct PassOptions {
     session: Option<String>,
     /// A body that replaces the client's. None sends the client's own bytes.
     body: Option<Bytes>,
+    /// The names of the engine's tools in that body. Calls of them are removed from the answer.
+    tools: ToolNames,
 }
 
 /// Passes a request on, unchanged or with another body, and streams the answer back. The reason is
@@ -640,12 +649,31 @@ async fn pass_on(
     shared: &Arc<Shared>,
     settings: &Arc<Settings>,
     api: Api,
-    incoming: ClientRequest,
+    mut incoming: ClientRequest,
     options: PassOptions,
 ) -> Response {
-    let PassOptions { why, session, body } = options;
+    let PassOptions {
+        why,
+        session,
+        body,
+        tools,
+    } = options;
     let tenant = incoming.tenant.clone();
+    let is_read = !tools.is_empty();
+    let wants_list = is_read && list::is_wanted(&incoming.path, &incoming.query);
+    if wants_list {
+        incoming.query = list::query_for_events(&incoming.query);
+    }
+    if is_read {
+        incoming.headers = headers::upstream(&incoming.headers, true);
+    }
     let mut response = forward(shared, settings, api, incoming, body).await;
+    if is_read {
+        response = without_calls(api, tools, response);
+    }
+    if wants_list {
+        response = list::as_list(response);
+    }
     let sender = (tenant.as_deref(), session.as_deref());
     mark_unmanaged(shared, api, &mut response, sender, &why);
     match (api, why.status) {

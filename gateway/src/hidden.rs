@@ -100,7 +100,11 @@ pub(crate) fn restore(
     let mut out = Vec::with_capacity(identities.len());
     let mut at = 0usize;
     loop {
-        let before = at.checked_sub(1).and_then(|at| identities.get(at)).copied();
+        let before = match at.checked_sub(1) {
+            Some(at) => identities.get(at).copied(),
+            // A request that ends with a compaction of the provider's has no message.
+            None => Some(0),
+        };
         let rest = identities.get(at..).unwrap_or(&[]);
         let found = hidden.iter().zip(&used).position(|(one, used)| {
             !used && Some(one.before) == before && rest.starts_with(&one.visible)

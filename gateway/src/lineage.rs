@@ -259,7 +259,11 @@ pub(crate) fn find(
     name: &str,
     query: &LineageQuery<'_>,
 ) -> Result<LineageMatch, RecordError> {
-    let chain = chain(query.identities);
+    // A request that ends with a compaction of the provider's is recognised by what that ends.
+    let chain = chain(match query.identities {
+        [] => query.identities_before,
+        identities => identities,
+    });
     let answers = answers(query.identities);
     let known = conversations_of(record, scope, name, query, &answers)?;
     let matcher = Matcher::new(query, &chain, &answers, &known);

@@ -602,6 +602,57 @@ async fn a_compaction_of_the_providers_own_is_a_boundary() {
     }
 }
 
+/// Tools stand before everything else, so each change of them costs the provider's whole cache. Codex has the provider
+/// compact in the middle of its work, so that the next request has no message of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tools_change_with_the_engines_first_compaction_and_never_again() {
+    for (window, changes) in [(1_000_000, 0), (12_000, 1)] {
+        let stage = Stage::new(&format!(
+            "context: {{engine: lcm}}\nmodel: {{context_length: {window}}}\n"
+        ));
+        let trigger = json!({"type": "compaction_trigger"});
+        let is_trigger = {
+            let trigger = trigger.clone();
+            move |request: &Request| request.messages().last() == Some(&trigger)
+        };
+        stage
+            .provider
+            .answer_with(move |request| match is_trigger(request) {
+                true => Answer::compaction(format!("Summary {}.", request.number)),
+                false => Answer::call("run", json!({"command": "make"})),
+            });
+        let mut gateways = vec![stage.gateway().await];
+        let mut agent = Agent::new(Api::Responses, &gateways[0].base, "s");
+        agent.user("Run all checks.");
+        for number in 0..40 {
+            if number % 12 == 11 {
+                let mut asking = agent.clone();
+                asking.history.push(trigger.clone());
+                agent.history.truncate(1);
+                agent.take(&asking.send().await);
+            }
+            let said = agent.go_on().await;
+            assert_eq!(said.header("x-contexture-status"), "managed", "{number}");
+            assert_eq!(said.header("x-contexture-session"), "s", "{number}");
+            agent.results(
+                &said,
+                &format!("{number} {}", "line of the report; ".repeat(200)),
+            );
+            if number % 12 == 3 {
+                gateways.push(stage.gateway().await);
+                agent.base.clone_from(&gateways[gateways.len() - 1].base);
+            }
+        }
+        let mut tools: Vec<usize> = Vec::new();
+        for request in stage.provider.requests() {
+            tools.push(request.tools().len());
+        }
+        tools.dedup();
+        assert_eq!(tools.len() - 1, changes, "{window}: {tools:?}");
+        stage.nothing_was_refused();
+    }
+}
+
 /// The texts of a request's summaries that are blocks of their own.
 fn summaries(request: &Request) -> Vec<String> {
     let contents = request

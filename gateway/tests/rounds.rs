@@ -846,3 +846,46 @@ async fn a_character_that_is_cut_in_two_is_joined() {
         }
     }
 }
+
+/// Nobody answers a call in it: the order says that there must be none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_summary_has_no_calls_of_the_engines_tools() {
+    each(stage, "", async |stage, _gateway, mut agent| {
+        let call = |said: Answer| said.and_call("lcm_grep", json!({"pattern": "port"}));
+        stage.provider.script([
+            Answer::text("Noted: the port is 4711."),
+            Answer::text("The port is 4711."),
+            call(Answer::text("The port is 4711.")),
+            call(Answer::default()),
+            call(Answer::text("The port is 4711.")).and_call("run", json!({"command": "make"})),
+            Answer::text("The port is 4711."),
+        ]);
+        agent.ask("The port is 4711.", "").await;
+        agent.user("You are performing a CONTEXT CHECKPOINT COMPACTION. Be brief.");
+        for (text, calls) in [
+            ("The port is 4711.", 0),
+            ("The port is 4711.", 0),
+            ("", 0),
+            ("The port is 4711.", 1),
+        ] {
+            let said = agent.send().await;
+            assert_eq!(said.header("x-contexture-status"), "side-call");
+            assert!(said.ended, "{}", said.raw);
+            assert_eq!(
+                (&*said.text, said.calls.len()),
+                (text, calls),
+                "{}",
+                said.raw
+            );
+            assert!(!said.raw.contains("lcm_grep"), "{}", said.raw);
+            let sent = stage.provider.requests().pop().unwrap();
+            assert!(sent.tool_names().contains(&"lcm_grep"), "{:?}", agent.api);
+        }
+        // A client that offers no tools gets no others.
+        agent.has_tool = false;
+        assert_eq!(agent.send().await.text, "The port is 4711.");
+        let sent = stage.provider.requests().pop().unwrap();
+        assert_eq!(sent.tool_names(), [""; 0]);
+    })
+    .await;
+}

@@ -296,33 +296,90 @@ async fn side_calls_pass_untouched_and_are_never_part_of_the_conversation() {
     stage.nothing_was_refused();
 }
 
-/// The agent's own history has long outgrown the window then.
+const ORDER: &str = "You are performing a CONTEXT CHECKPOINT COMPACTION. Be brief.";
+
+/// The requests for a summary that clients make of this agent's history, with what each changes in it.
+fn summary_requests(agent: &Agent) -> Vec<(&'static str, Agent)> {
+    let mut plain = agent.clone();
+    plain.user(ORDER);
+    let mut requests = vec![("nothing", plain)];
+    // Claude Code leaves the last answer out, and writes the order into the message before it.
+    let mut joined = agent.clone();
+    joined.history.pop();
+    let last = joined.history.last_mut().unwrap();
+    match agent.api {
+        Api::Messages => {
+            let text = json!({"type": "text", "text": ORDER});
+            last["content"].as_array_mut().unwrap().push(text);
+        }
+        Api::Gemini => last["parts"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"text": ORDER})),
+        Api::Chat | Api::Responses => joined.user(ORDER),
+    }
+    requests.push(("the last message", joined.clone()));
+    if agent.api == Api::Messages {
+        // It also moves its cache markers with every request.
+        let at = joined.history.len() - 2;
+        joined.history[at]["content"][0]["cache_control"] = json!({"type": "ephemeral"});
+        requests.push(("a marker", joined));
+    }
+    if agent.api == Api::Responses {
+        let mut trigger = agent.clone();
+        trigger.history.push(json!({"type": "compaction_trigger"}));
+        requests.push(("a trigger", trigger));
+    }
+    requests
+}
+
+/// The agent's own history has long outgrown the window then. Also the engine's tools are those of the session, because
+/// the provider has them in its cache.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_summary_of_a_compacted_session_is_made_of_its_window() {
-    const ORDER: &str = "You are performing a CONTEXT CHECKPOINT COMPACTION. Be brief.";
     for api in support::agent::APIS {
         let stage = Stage::new("context: {engine: lcm}\nmodel: {context_length: 8000}\n");
         let gateway = stage.gateway().await;
-        stage.provider.answer_with(|_| Answer::text("Yes."));
+        (stage.provider).answer_with(|request| match request.last_text().contains("enough") {
+            true => Answer::thinking("That is all.").and_text("Yes."),
+            false => Answer::thinking("And now?").and_call("run", json!({"command": "make"})),
+        });
         let mut agent = Agent::new(api, &gateway.base, "s");
+        agent.user("Run all checks.");
         for number in 0..12 {
-            agent.user(&format!("Step {number}: {}", "some words ".repeat(500)));
-            agent.go_on().await;
+            let said = agent.go_on().await;
+            agent.results(
+                &said,
+                &format!("Step {number}: {}", "some words ".repeat(500)),
+            );
         }
-        let window = stage.provider.requests().pop().unwrap().body.len();
-        let mut compacting = agent.clone();
-        compacting.user(ORDER);
-        let said = compacting.send().await;
-        assert_eq!(said.header("x-contexture-status"), "side-call", "{api:?}");
-        let sent = stage.provider.requests().pop().unwrap();
-        let own = compacting.body().to_string().len();
-        assert!(sent.last_text().contains(ORDER), "{api:?}");
-        assert!(own > 2 * window, "{api:?}: nothing was compacted");
-        assert!(
-            sent.body.len() < window + 1_000,
-            "{api:?}: {}",
-            sent.body.len()
-        );
+        let said = agent.go_on().await;
+        agent.results(&said, "That is enough.");
+        agent.go_on().await;
+        let last = stage.provider.requests().pop().unwrap();
+        let window = last.body.len();
+        assert!(last.tool_names().len() > 1, "{api:?}");
+        let restarted = stage.gateway().await;
+        for base in [&gateway.base, &restarted.base] {
+            for (change, mut asking) in summary_requests(&agent) {
+                asking.base.clone_from(base);
+                let said = asking.send().await;
+                let status = match change {
+                    "a trigger" => "not-managed",
+                    _ => "side-call",
+                };
+                assert_eq!(said.header("x-contexture-status"), status, "{api:?}");
+                let sent = stage.provider.requests().pop().unwrap();
+                let own = asking.body().to_string().len();
+                assert!(own > 2 * window, "{api:?}: nothing was compacted");
+                let bytes = sent.body.len();
+                assert!(bytes < window + 1_000, "{api:?} {change}: {bytes}");
+                assert_eq!(sent.tools(), last.tools(), "{api:?} {change}");
+                let end = serde_json::to_string(sent.messages().last().unwrap()).unwrap();
+                let is_whole = end.contains(ORDER) || end.contains("compaction_trigger");
+                assert!(is_whole, "{api:?} {change}: {end}");
+            }
+        }
         agent.user("Go on.");
         assert_eq!(session(&agent.go_on().await), "s");
         stage.nothing_was_refused();

@@ -7,6 +7,7 @@ use bytestring::ByteString;
 use contexture::formats::{self, FormatError};
 use contexture::providers::ModelClient;
 use contexture::session::{AgentWindow, RecordError};
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -103,6 +104,7 @@ pub(crate) fn read(
         .split('?')
         .next()
         .is_some_and(|path| path.ends_with(COMPACT));
+    let key = session_key::key(headers, &wire);
     let why = if asks_for_block {
         Some(UnmanagedReason::new(
             Status::SideCall,
@@ -113,12 +115,11 @@ pub(crate) fn read(
         Some(UnmanagedReason::new(Status::SideCall, "side call", purpose))
     } else if let Some(manages) = session_key::provider_manages(&wire) {
         Some(UnmanagedReason::new(Status::NotManaged, manages, ""))
-    } else if wire.messages.is_empty() {
+    } else if wire.messages.is_empty() && !begins_at_boundary(&wire, &key) {
         Some(no_messages())
     } else {
         None
     };
-    let key = session_key::key(headers, &wire);
     let Some(why) = why else {
         return turn_request(shared, settings, post, body, &key).map(Arc::new);
     };
@@ -127,11 +128,11 @@ pub(crate) fn read(
     // session for it reserves an id, which a turn may need, so it is done only to shorten the text.
     let is_too_large = || {
         let agent = window::of(settings, headers, &wire, model_of(post, &wire));
-        agent.is_some_and(|agent| is_surely_too_large(&body, &agent))
+        agent.is_some_and(|agent| is_surely_too_large(body.text().as_bytes(), &agent))
     };
     let sums_up = why.detail == side_call::SUMMARY;
     let as_turn = match summary_target.is_some() || (sums_up && is_too_large()) {
-        true => as_turn(shared, settings, post, body, &key),
+        true => as_turn(shared, settings, post, body, &key, summary_target.as_ref()),
         false => None,
     };
     Err(NoTurn::PassThrough(Box::new(PassThrough {
@@ -142,23 +143,43 @@ pub(crate) fn read(
     })))
 }
 
-/// The turn that a request for a summary would be. None if it cannot be one, or refers to items.
+/// Whether a request ends with a compaction that the provider made itself, as Codex sends one in the
+/// middle of its work. Without a name, nothing would tell whose it is.
+fn begins_at_boundary(wire: &formats::WireBody<'_>, key: &SessionKey) -> bool {
+    !wire.compacted.is_empty() && key.name.is_some()
+}
+
+/// The turn that a request for a summary of the session `target` would be. None if it cannot be one,
+/// or refers to items.
 fn as_turn(
     shared: &Shared,
     settings: &Settings,
     post: &PostRequest,
     body: SharedBody,
     key: &SessionKey,
+    target: Option<&lineage::SummaryTarget>,
 ) -> Option<Arc<TurnRequest>> {
-    let request = turn_request(shared, settings, post, body, key).ok()?;
-    let is_whole = request.references.is_empty();
-    is_whole.then(|| {
-        Arc::new(TurnRequest {
-            // The client would be given a call that it does not know.
-            without_tools: true,
-            ..request
-        })
-    })
+    let mut request = turn_request(shared, settings, post, body, key).ok()?;
+    if !request.references.is_empty() {
+        return None;
+    }
+    if let Some(target) = target {
+        request.spec.id = target.session().to_owned();
+        request.found.is_known = true;
+    }
+    // The engine's tools are in the prompt that the provider has cached, and stay if the client's do.
+    // Without the client's, nothing of it is read from the cache.
+    request.without_tools |= !offers_tools(&request.body.wire());
+    Some(Arc::new(request))
+}
+
+/// Whether the client offers tools of its own.
+fn offers_tools(wire: &formats::WireBody<'_>) -> bool {
+    let has_any = |tools| {
+        let tools: Vec<IgnoredAny> = serde_json::from_str(tools).unwrap_or_default();
+        !tools.is_empty()
+    };
+    wire.has_tool_items() || wire.tools.is_some_and(has_any)
 }
 
 /// The model that a request names. Azure and Gemini name it in the path.

@@ -171,9 +171,9 @@ impl TurnRequest {
         History::new(restored.or(repaired))
     }
 
-    /// The body that a turn would send, without changing the session. Token counting uses it.
-    /// Returns None if the request continues no known session, because then there is nothing to
-    /// compact yet.
+    /// The body that a turn would send, without changing the session, and the names of the engine's
+    /// tools in it. Token counting and requests for summaries use it. Returns None if the request
+    /// continues no known session, because then there is nothing to compact yet.
     ///
     /// # Errors
     /// The session cannot be opened.
@@ -181,7 +181,7 @@ impl TurnRequest {
         &self,
         shared: &Shared,
         cell: &mut SessionCell,
-    ) -> Result<Option<Bytes>, Failure> {
+    ) -> Result<Option<(Bytes, ToolNames)>, Failure> {
         if !self.found.is_known {
             return Ok(None);
         }
@@ -189,10 +189,13 @@ impl TurnRequest {
         let history = self.history(&[], &guard.hidden.all);
         let wire = history.of(&self.body);
         let preview = guard.session.preview(&wire, self.without_tools);
-        Ok(preview.map(|text| match text {
+        let body = preview.map(|text| match text {
             Cow::Borrowed(_) => self.body.text().as_bytes().clone(),
             Cow::Owned(text) => Bytes::from(text),
-        }))
+        });
+        let tools = guard.session.offered_tools().map(str::to_owned);
+        let tools: HashSet<String> = tools.filter(|_| !self.without_tools).collect();
+        Ok(body.map(|body| (body, Arc::new(tools))))
     }
 
     /// Runs the turn again in a smaller window, after the provider said that the request does not

@@ -10,7 +10,8 @@
 //! same way, because the client may refer to its items ([`references`](crate::references)).
 //!
 //! The answer passes byte for byte. Only its last piece waits until all is remembered. Recognizing
-//! the summary later is up to [`proof`](crate::proof).
+//! the summary later is up to [`proof`](crate::proof). If the request offered the engine's tools,
+//! [`without_calls`] removes calls of them from the answer first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,17 +20,20 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt;
-use futures_util::stream::poll_fn;
+use futures_util::stream::{poll_fn, unfold};
+use http::header::CONTENT_LENGTH;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::replies::is_event_stream;
 use crate::Shared;
 use crate::api::Api;
 use crate::coding;
 use crate::lineage::SummaryTarget;
 use crate::proof;
 use crate::settings::Settings;
-use crate::stream::AnswerReader;
+use crate::stream::sse::Events;
+use crate::stream::{AnswerReader, ToolNames};
 
 /// The most bytes of an answer that are read. A longer summary is noted in part, if it can still be
 /// parsed.
@@ -95,6 +99,85 @@ pub(super) fn relay_and_remember(
     shared.work.start(relaying);
     let pieces = poll_fn(move |context| receiver.poll_recv(context));
     Response::from_parts(parts, Body::from_stream(pieces))
+}
+
+/// Removes calls of the engine's `tools` from an answer as it passes. The model was told to write a
+/// summary and not to call anything, so nobody answers them: an answer that waits for nothing else
+/// ends normally. Everything else passes byte for byte.
+pub(super) fn without_calls(api: Api, tools: ToolNames, answer: Response) -> Response {
+    if !answer.status().is_success() {
+        return answer;
+    }
+    let (mut parts, body) = answer.into_parts();
+    parts.headers.remove(CONTENT_LENGTH);
+    let reader = AnswerReader::new(api, tools);
+    let filter = match is_event_stream(&parts.headers) {
+        true => CallFilter::Events(Events::default(), reader),
+        false => CallFilter::Json(Vec::new(), reader),
+    };
+    let pieces = unfold(
+        Some((body.into_data_stream(), filter)),
+        |state| async move {
+            let (mut body, mut filter) = state?;
+            Some(match body.next().await {
+                Some(Ok(piece)) => (Ok(filter.read(&piece)), Some((body, filter))),
+                Some(Err(error)) => (Err(error), None),
+                None => (Ok(filter.end()), None),
+            })
+        },
+    );
+    Response::from_parts(parts, Body::from_stream(pieces))
+}
+
+/// What has been read of an answer from which calls are removed.
+enum CallFilter {
+    Events(Events, AnswerReader),
+    /// A JSON body, which can only be changed as a whole.
+    Json(Vec<u8>, AnswerReader),
+}
+
+impl CallFilter {
+    /// Reads a piece of the answer. Returns what the client gets now.
+    fn read(&mut self, piece: &[u8]) -> Bytes {
+        let mut out = Vec::new();
+        match self {
+            Self::Json(body, _) => body.extend_from_slice(piece),
+            Self::Events(events, reader) => {
+                events.push(piece);
+                while let Some(event) = events.next() {
+                    reader.event(&event, &mut out);
+                }
+            }
+        }
+        Bytes::from(out)
+    }
+
+    /// Ends the answer. Returns what the client still gets.
+    fn end(self) -> Bytes {
+        let mut out = Vec::new();
+        match self {
+            Self::Json(body, mut reader) => {
+                let text = std::str::from_utf8(&body).ok();
+                let Some(value) = text.and_then(|text| reader.parse(text)) else {
+                    return Bytes::from(body);
+                };
+                reader.json(value);
+                if reader.take_round().continues {
+                    reader.end_at_limit(&mut out);
+                }
+                reader.composed().map_or(Bytes::from(body), Bytes::from)
+            }
+            Self::Events(mut events, mut reader) => {
+                if let Some(rest) = events.rest() {
+                    reader.event(&rest, &mut out);
+                }
+                if reader.take_round().continues {
+                    reader.end_at_limit(&mut out);
+                }
+                Bytes::from(out)
+            }
+        }
+    }
 }
 
 /// Expands an answer and remembers something of it. Errors are logged, because the client has its

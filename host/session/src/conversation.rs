@@ -26,13 +26,14 @@ use super::history::{self, History};
 use super::meter::Meter;
 use super::options::ConfiguredAgent;
 use super::preamble::Preamble;
-use super::request::ReadMessage;
+use super::request::{ReadMessage, Request};
 use super::warnings::Warnings;
 use super::window::Window;
 use super::window_entry::WindowEntry;
 
-/// A session's conversation as it stands.
-#[derive(Debug)]
+/// A session's conversation as it stands. A copy may try a request on. Only the session's own is ever
+/// saved.
+#[derive(Debug, Clone)]
 pub(crate) struct ConversationState {
     /// The ids and hashes of all messages, with the cursor and the compaction in force.
     pub(crate) history: History,
@@ -199,12 +200,13 @@ impl ConversationState {
         (!self.system_prompt().is_some_and(is_sent)).then_some(note)
     }
 
-    /// Whether the model does not see everything that was said. Either a compaction is in force, or
-    /// the client started again without its early messages, as it does after a compaction of its
-    /// own.
-    pub(crate) fn hides_something(&self) -> bool {
+    /// Whether the engine has something of what was said that the model does not see. Either a
+    /// compaction is in force, or the client started again without its early messages, as it does
+    /// after a compaction of its own. What the provider compacted itself, the model still knows.
+    pub(crate) fn hides_something(&self, request: &Request<'_>) -> bool {
         let first = self.history.branch().first();
-        self.history.in_force().is_some() || first.is_some_and(|first| first.id > MessageId(1))
+        let begins_anew = || first.is_some_and(|first| first.id > MessageId(1));
+        self.history.in_force().is_some() || !request.is_compacted && begins_anew()
     }
 
     /// The stored messages with these ids, as entries of a window, and those that share a wire

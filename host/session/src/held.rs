@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 const HELD: &str = "held";
 
 /// Where a session holds its pins and the request for a compaction.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct HeldState {
     session: String,
     record: Option<Arc<Record>>,

@@ -25,11 +25,11 @@ use contexture_transcript::{
 use super::window_entry::WindowEntry;
 
 /// The ids, hashes and positions that make up a session's knowledge of its conversation.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct History {
     /// The session's row in the record. None if there is no record, or if it can never be written
-    /// again.
-    stored: Option<StoredSession>,
+    /// again. Shared with a copy, which only reads.
+    stored: Option<Arc<StoredSession>>,
     /// Why something that was said is not stored, for the user. None if all of it is, or if there is
     /// no record.
     pub(super) not_stored: Option<String>,
@@ -62,7 +62,7 @@ pub(super) struct History {
 }
 
 /// What the engine was shown of the conversation.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Shown {
     /// The last message that the engine was shown, if any.
     cursor: Option<MessageId>,
@@ -117,7 +117,7 @@ impl Shown {
 }
 
 /// Which texts of messages are stored, and which are still to be.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Texts {
     keeps: bool,
     /// Messages whose text should be stored and is not, because the session ran under an engine
@@ -176,7 +176,7 @@ impl Texts {
 
 /// What changed since the record was last written. The `_from` fields are the first index that
 /// differs, or `usize::MAX` if nothing does.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Unsaved {
     log_from: usize,
     sent_from: usize,
@@ -227,7 +227,7 @@ impl History {
             written.add(text);
         }
         Self {
-            stored: Some(stored),
+            stored: Some(Arc::new(stored)),
             resumed: !saved.log.is_empty(),
             branch: branch_of(&saved.log),
             sent: saved.sent,
@@ -249,7 +249,10 @@ impl History {
     /// shown the conversation from its beginning. Returns the name of the engine that had the
     /// session. Does nothing if the session is not stored.
     pub(super) fn set_engine(&mut self, engine: &str) -> Option<String> {
-        let stored = (self.stored.as_mut()).filter(|stored| stored.engine != engine)?;
+        let stored = Arc::get_mut(self.stored.as_mut()?)?;
+        if stored.engine == engine {
+            return None;
+        }
         let before = std::mem::replace(&mut stored.engine, engine.to_owned());
         self.shown.reset();
         (!before.is_empty()).then_some(before)
@@ -384,14 +387,14 @@ impl History {
 
     /// Stores the session in this record. Called if the session was stored nowhere before.
     pub(super) fn store_in(&mut self, stored: StoredSession) {
-        self.stored = Some(stored);
+        self.stored = Some(Arc::new(stored));
     }
 
     /// Begins to store the text of messages. If `redacts` is set, passwords and keys are masked
     /// before they are stored. Does not change what is stored already.
     pub(super) fn keep_texts(&mut self, redacts: bool) {
         self.texts.keeps = true;
-        let Some(stored) = &mut self.stored else {
+        let Some(stored) = self.stored.as_mut().and_then(Arc::get_mut) else {
             return;
         };
         stored.redacts = redacts;
@@ -607,7 +610,9 @@ impl History {
 
     /// Whether the session is stored in a file, and not only in memory.
     pub(super) fn is_stored(&self) -> bool {
-        self.stored.as_ref().is_some_and(StoredSession::is_in_file)
+        self.stored
+            .as_ref()
+            .is_some_and(|stored| stored.is_in_file())
     }
 
     /// Whether the file has everything that was saved.

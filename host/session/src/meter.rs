@@ -96,7 +96,7 @@ const UNSEEN: u64 = 20_000;
 
 /// What was learned from the provider's usage reports. It is stored with the session, so the first
 /// request after a restart is judged by the same figures as the last one before it.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct UsageMemory {
     /// The model that the reports are about. For another model they mean nothing.
     model: String,
@@ -120,7 +120,7 @@ impl UsageMemory {
 }
 
 /// The figures of a session: its size, the usage that was reported, pauses and prices.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Meter {
     agent: ConfiguredAgent,
     usage: UsageMemory,

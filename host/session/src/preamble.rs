@@ -15,7 +15,7 @@ use super::counting::fixed_tokens;
 use super::request::Request;
 
 /// The system prompt and the tools of the last request.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Preamble {
     /// A hash of their bytes. None if they must be read again in any case.
     hash: Option<u64>,

@@ -88,7 +88,7 @@ impl RenderedBody {
 }
 
 /// Renders windows as bodies, and remembers the last one.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Renderer {
     /// Whether a summary at the beginning of the window gets a message of its own.
     own_summaries: bool,
@@ -174,23 +174,6 @@ impl Renderer {
             None => rendered,
         };
         BodyDraft::new(request, rendered, current.note_of(&current.window))
-    }
-
-    /// Renders a body as the next turn would, without a turn. Returns `None` if the request does not
-    /// continue what the client sent last.
-    pub(crate) fn preview<'r, 'b>(
-        &self,
-        current: &ConversationState,
-        request: &'r Request<'b>,
-    ) -> Option<BodyDraft<'r, 'b>> {
-        let rendered = self.last(current);
-        let known = rendered.map_or(1, |rendered| rendered.wires);
-        if current.history.sent.common(&request.raw) < known {
-            return None;
-        }
-        let rendered = rendered.map(|rendered| rendered.clone().continued(request));
-        let note = current.note_of(&current.window);
-        Some(BodyDraft::new(request, rendered, note))
     }
 
     /// Lays out the window and records what goes to the model. None if the window is what the

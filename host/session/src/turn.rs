@@ -23,12 +23,13 @@ use contexture_formats::{self as formats, BodyParts, Conversation, Format, Split
 
 use contexture_transcript::IdMap;
 
-use super::engine_link::{SentPrompt, ToolRoom};
+use super::conversation::ConversationState;
+use super::engine_link::{EngineLink, SentPrompt, ToolRoom};
 use super::error::SessionError;
 use super::held::HeldState;
-use super::ingest::Ingested;
 use super::ingest::compare::comparison;
-use super::options::{BodyMessage, Compact, Comparison, Relation, Revision, TurnOptions};
+use super::ingest::{Ingest, Ingested};
+use super::options::{BodyMessage, Comparison, Relation, Revision, TurnOptions, Unrelated};
 use super::report::{CompactionReport, TurnReport};
 use super::request::Request;
 use super::session::Session;
@@ -223,7 +224,7 @@ impl Session {
         // 2. The engine is shown it, and decides.
         self.deliver_background()?;
         // The tools are part of the prompt, so they must be known before anything is counted.
-        self.offer_tools(request, false)?;
+        offer_tools(&mut self.link, &mut self.current, request, false)?;
         let (mut decision, without_text) = self.sync_engine(Some(request), progress)?;
         let mut rewrite = None;
         if self.may_rewrite(options.compact) {
@@ -242,7 +243,7 @@ impl Session {
         // A compaction hides messages, so the engine's tools that find them again may be needed
         // from now on.
         if compaction.as_ref().is_some_and(CompactionReport::is_made) {
-            self.offer_tools(request, true)?;
+            offer_tools(&mut self.link, &mut self.current, request, true)?;
         }
         // 4. The window, or the engine's view of it for this request alone, becomes a body.
         let view = self.select()?;
@@ -364,30 +365,6 @@ impl Session {
         Ok((decision, lost))
     }
 
-    /// Decides which tools of the engine are in the requests. `is_compacted` says that a compaction
-    /// was just made, so that more tools may be added.
-    fn offer_tools(
-        &mut self,
-        request: &Request<'_>,
-        is_compacted: bool,
-    ) -> Result<(), SessionError> {
-        if !request.is_sent() {
-            return Ok(());
-        }
-        let room = self.current.meter.agent().empty_window().room_for_prompt();
-        let counter = self.current.counter;
-        let preamble = self.current.preamble.as_ref();
-        let room = ToolRoom {
-            is_compacted,
-            hides_something: self.current.hides_something(),
-            taken: preamble.map_or(&[], |preamble| &preamble.tools),
-            room: room.map(|room| room.saturating_sub(self.current.fixed_tokens())),
-            cost: &|tool| counter.count_text(&formats::tool_in(tool, request.format)) + TOOL_TOKENS,
-        };
-        self.current.tool_tokens = self.link.offer_tools(&room)?;
-        Ok(())
-    }
-
     /// The engine's tools that a request gets. Empty if they are `withheld` from it.
     fn tools_in(&mut self, withheld: bool) -> Vec<ToolSpec> {
         let tools = self.link.tools_in(withheld);
@@ -417,46 +394,35 @@ impl Session {
     }
 
     /// Renders a body as the next turn would, without running a turn. Use it for a request that is
-    /// not part of the conversation's history yet, such as one that only counts tokens. The result
-    /// has no markers for the prompt cache.
+    /// not part of the conversation's history, such as one that only counts tokens or asks for a
+    /// summary. The engine is shown nothing of it. If the body stays as it is, it also gets no
+    /// markers for the prompt cache.
     ///
-    /// Returns `None` if the body does not begin with what the client sent last.
+    /// Returns `None` if the body has nothing in common with the conversation.
     pub fn preview<'b>(
         &mut self,
         body: &WireBody<'b>,
         without_tools: bool,
     ) -> Option<Cow<'b, str>> {
-        // After a restart only hashes are known, and a preview needs the window.
-        if self.current.history.resumed {
-            self.rebuild_after_restart(body, without_tools)?;
-        }
         let request = Request::of(body.clone());
-        let tools = self.tools_in(without_tools);
-        let draft = self.renderer.preview(&self.current, &request)?;
-        let body = draft.tools(tools, false).serialise(&self.warnings)?;
-        Some(body.into_parts().0)
-    }
-
-    /// Rebuilds the window and its rendered body after a restart. It runs a turn with the messages
-    /// that the client had sent before, taken from `body`. None if the body does not hold exactly
-    /// these, because the turn would then ingest something.
-    fn rebuild_after_restart(&mut self, body: &WireBody<'_>, without_tools: bool) -> Option<()> {
-        let sent = body
-            .messages
-            .iter()
-            .take(self.current.history.sent.raw.len());
-        let sent = sent.enumerate().map(|(at, raw)| (Some(at), *raw)).collect();
-        let request = Request::of(body.with_messages(sent));
-        let compared = comparison(&mut self.current.history, &request).ok()?;
-        if (compared.common, compared.new + compared.revised) != (compared.held, 0) {
-            return None;
+        // The copies take the request in, and are stored nowhere.
+        let mut current = self.current.clone();
+        let mut ingest = Ingest::new(self.id(), Unrelated::Refuse, self.warnings.clone());
+        ingest.read_preamble(&mut current, &request, None);
+        let ingested = ingest.ingest(&mut current, &request).ok()?;
+        let mut renderer = self.renderer.clone();
+        renderer.continue_from(ingested.common);
+        renderer.rename(&ingested.unsent_again);
+        // A session that was just opened has not offered any tools yet.
+        if self.current.history.resumed {
+            offer_tools(&mut self.link, &mut current, &request, false).ok()?;
         }
-        let options = TurnOptions::default()
-            .compact(Compact::Never)
-            .without_tools(without_tools)
-            .saves_later(true);
-        self.run(&request, &options, &mut |_| {}).ok()?;
-        Some(())
+        let draft = renderer.render(&mut current, &request, None);
+        let tools = self.tools_in(without_tools);
+        let is_changed = draft.is_changed() || !tools.is_empty();
+        let markers = self.cache_markers().filter(|_| is_changed);
+        let draft = draft.tools(tools, false).markers(markers);
+        Some(draft.serialise(&self.warnings)?.into_parts().0)
     }
 
     /// The tokens of the first `wires` wire messages of the body that was rendered last. Messages
@@ -535,4 +501,29 @@ impl Session {
         });
         self.link.asking().set_sent(sent);
     }
+}
+
+/// Decides which tools of the engine are in the requests. `is_compacted` says that a compaction was
+/// just made, so that more tools may be added.
+fn offer_tools(
+    link: &mut EngineLink,
+    current: &mut ConversationState,
+    request: &Request<'_>,
+    is_compacted: bool,
+) -> Result<(), SessionError> {
+    if !request.is_sent() {
+        return Ok(());
+    }
+    let room = current.meter.agent().empty_window().room_for_prompt();
+    let counter = current.counter;
+    let preamble = current.preamble.as_ref();
+    let room = ToolRoom {
+        is_compacted,
+        hides_something: current.hides_something(request),
+        taken: preamble.map_or(&[], |preamble| &preamble.tools),
+        room: room.map(|room| room.saturating_sub(current.fixed_tokens())),
+        cost: &|tool| counter.count_text(&formats::tool_in(tool, request.format)) + TOOL_TOKENS,
+    };
+    current.tool_tokens = link.offer_tools(&room)?;
+    Ok(())
 }

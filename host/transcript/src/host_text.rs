@@ -99,7 +99,7 @@ impl HostText {
 }
 
 /// All texts that the host wrote in a session, with indexes by content hash and by id.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct HostTexts {
     texts: Vec<HostText>,
     by_identity: HashMap<u128, Vec<usize>>,

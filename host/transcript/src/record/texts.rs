@@ -37,7 +37,7 @@ const PAGE_BYTES: usize = 4 << 20;
 pub(super) const TEXTS: usize = 200;
 
 /// A wire message that is to be stored.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct NewText {
     /// The conversation that has the wire message.
     pub conversation: Arc<Conversation>,
