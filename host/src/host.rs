@@ -494,7 +494,10 @@ impl SessionBuilder<'_> {
             let own = delivered
                 .as_ref()
                 .map(|delivered| delivered.engine.as_str());
-            self.options.engine = engines.loaded().engine_to_go_on(own).map(str::to_owned);
+            // An engine that is named has no fallback, and the configured one need not be named.
+            let own = engines.loaded().engine_to_go_on(own);
+            let configured = &engines.config().context.engine;
+            self.options.engine = own.filter(|own| own != configured).map(str::to_owned);
         }
         let mut session =
             Session::open(&engines, Some(record), &self.id, self.agent, self.options)?;

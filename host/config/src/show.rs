@@ -54,11 +54,10 @@ impl Loaded {
     }
 
     /// Returns the engine that should go on with a session if the user names none on the command
-    /// line. This is the session's `own` engine, unless the file names one. None means that the
-    /// configuration decides, with its fallbacks, also if it chooses the session's own engine.
+    /// line. This is the session's `own` engine, unless the file names another one. None means that
+    /// the configuration decides.
     pub fn engine_to_go_on<'a>(&self, own: Option<&'a str>) -> Option<&'a str> {
-        let configured = self.config.context.engine.as_str();
-        own.filter(|own| self.written_engine().is_none() && *own != configured)
+        own.filter(|own| self.written_engine().is_none_or(|written| written == *own))
     }
 
     /// Returns the effective configuration, one entry for each value. `plugins.dirs` has the
