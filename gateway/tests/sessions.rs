@@ -302,10 +302,12 @@ const ORDER: &str = "You are performing a CONTEXT CHECKPOINT COMPACTION. Be brie
 fn summary_requests(agent: &Agent) -> Vec<(&'static str, Agent)> {
     let mut plain = agent.clone();
     plain.user(ORDER);
-    let mut requests = vec![("nothing", plain)];
+    let mut requests = vec![("nothing", plain.clone())];
     // Claude Code leaves the last answer out, and writes the order into the message before it.
     let mut joined = agent.clone();
-    joined.history.pop();
+    let is_result = |item: &Value| item.to_string().contains("That is enough.");
+    let results = joined.history.iter().rposition(is_result).unwrap();
+    joined.history.truncate(results + 1);
     let last = joined.history.last_mut().unwrap();
     match agent.api {
         Api::Messages => {
@@ -324,6 +326,18 @@ fn summary_requests(agent: &Agent) -> Vec<(&'static str, Agent)> {
         let at = joined.history.len() - 2;
         joined.history[at]["content"][0]["cache_control"] = json!({"type": "ephemeral"});
         requests.push(("a marker", joined));
+        let is_said = |block: &Value| block["type"] != "thinking";
+        for message in &mut plain.history {
+            if let Some(blocks) = message["content"].as_array_mut() {
+                blocks.retain(is_said);
+            }
+        }
+        requests.push(("thinking", plain));
+        let mut reminded = agent.clone();
+        reminded.user(ORDER);
+        let blocks = reminded.history[2]["content"].as_array_mut();
+        blocks.unwrap().pop();
+        requests.push(("a reminder", reminded));
     }
     if agent.api == Api::Responses {
         let mut trigger = agent.clone();
@@ -338,7 +352,7 @@ fn summary_requests(agent: &Agent) -> Vec<(&'static str, Agent)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_summary_of_a_compacted_session_is_made_of_its_window() {
     for api in support::agent::APIS {
-        let stage = Stage::new("context: {engine: lcm}\nmodel: {context_length: 8000}\n");
+        let stage = Stage::new("context: {engine: lcm}\nmodel: {context_length: 12000}\n");
         let gateway = stage.gateway().await;
         (stage.provider).answer_with(|request| match request.last_text().contains("enough") {
             true => Answer::thinking("That is all.").and_text("Yes."),
@@ -350,8 +364,14 @@ async fn a_summary_of_a_compacted_session_is_made_of_its_window() {
             let said = agent.go_on().await;
             agent.results(
                 &said,
-                &format!("Step {number}: {}", "some words ".repeat(500)),
+                &format!("Step {number}: {}", "some words ".repeat(700)),
             );
+            if (api, number) == (Api::Messages, 0) {
+                let text = "<system-reminder>\nThe file was changed.\n</system-reminder>";
+                let last = agent.history.last_mut().unwrap();
+                let blocks = last["content"].as_array_mut().unwrap();
+                blocks.push(json!({"type": "text", "text": text}));
+            }
         }
         let said = agent.go_on().await;
         agent.results(&said, "That is enough.");
