@@ -182,22 +182,22 @@ impl CallState {
     /// Marks the beginning of a model call. The call counts as in progress until the returned guard
     /// is dropped, and as progress from then on.
     pub fn call_model(&self) -> impl Drop {
-        struct Underway<'a>(&'a CallState);
-        impl Drop for Underway<'_> {
+        struct AtModel<'a>(&'a CallState);
+        impl Drop for AtModel<'_> {
             fn drop(&mut self) {
                 self.0.model_calls.fetch_add(1, Ordering::AcqRel);
                 self.0.at_model.fetch_sub(1, Ordering::AcqRel);
             }
         }
         self.at_model.fetch_add(1, Ordering::AcqRel);
-        Underway(self)
+        AtModel(self)
     }
 
     /// Marks the beginning of an access to the store of sessions, for as long as the returned guard
     /// lives.
     pub fn use_store(&self) -> impl Drop {
-        struct Underway<'a>(&'a CallState);
-        impl Drop for Underway<'_> {
+        struct InStore<'a>(&'a CallState);
+        impl Drop for InStore<'_> {
             fn drop(&mut self) {
                 let mut time = lock(&self.0.at_store);
                 time.in_progress -= 1;
@@ -212,7 +212,7 @@ impl CallState {
         time.in_progress += 1;
         time.since.get_or_insert_with(Instant::now);
         drop(time);
-        Underway(self)
+        InStore(self)
     }
 
     /// The time in the store of sessions since this was created.

@@ -68,7 +68,7 @@ pub(super) struct Question<'e> {
 
 /// A word of the question, or a substitute for it such as a synonym.
 struct QuestionTerm {
-    form: Form,
+    form: TermForm,
     /// The group of the word in the question. Only the best term of a group counts.
     group: usize,
     /// The weight relative to the word itself, which has 1. A term with weight 0 only helps to
@@ -78,7 +78,7 @@ struct QuestionTerm {
 }
 
 /// What a word of a text must look like to count as an occurrence of a term.
-enum Form {
+enum TermForm {
     /// Any word with this stem. It begins with `prefix`, so that the index can find it, or is one
     /// of the irregular forms of the stem.
     Stem {

@@ -14,7 +14,7 @@ use super::alike::{Alike, Sense};
 use super::answer::{AnswerKind, is_measure};
 use super::period::Period;
 use super::speaker::short_forms;
-use super::{Beginnings, Form, MAX_NAMES, MAX_WORDS, Question, QuestionTerm, Weights};
+use super::{Beginnings, MAX_NAMES, MAX_WORDS, Question, QuestionTerm, TermForm, Weights};
 use crate::error::StoreError;
 use crate::search::lexicon::lexicon;
 use crate::text::fold::{fold, in_original};
@@ -161,7 +161,7 @@ impl<'e> Question<'e> {
         for form in lexicon().irregular_forms(stem) {
             self.beginnings.add(form);
         }
-        let form = Form::Stem {
+        let form = TermForm::Stem {
             prefix,
             stem: stem.to_owned(),
         };
@@ -177,7 +177,7 @@ impl<'e> Question<'e> {
             if !self.by_gram.contains_key(*gram) {
                 self.by_gram.insert((*gram).to_owned(), self.terms.len());
                 self.push(
-                    Form::Gram((*gram).to_owned()),
+                    TermForm::Gram((*gram).to_owned()),
                     self.groups,
                     self.weights.pair,
                 );
@@ -186,7 +186,7 @@ impl<'e> Question<'e> {
         }
     }
 
-    fn push(&mut self, form: Form, group: usize, weight: f64) {
+    fn push(&mut self, form: TermForm, group: usize, weight: f64) {
         self.terms.push(QuestionTerm {
             form,
             group,
@@ -250,11 +250,11 @@ mod tests {
                 endings.flat_map(|ending| [word, base].map(|start| start.to_owned() + ending));
             for form in forms.filter(|form| lexicon().stem(form) == lexicon().stem(word)) {
                 let finds = |term: &QuestionTerm| match &term.form {
-                    Form::Stem { stem, prefix } => {
+                    TermForm::Stem { stem, prefix } => {
                         form.starts_with(prefix)
                             || lexicon().irregular_forms(stem).contains(&form.as_str())
                     }
-                    Form::Gram(_) => false,
+                    TermForm::Gram(_) => false,
                 };
                 assert!(question.terms.iter().any(finds), "{form} of {word}");
                 assert!(question.beginnings.contains(&form), "{form} of {word}");

@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use super::read::TextReader;
-use super::{Form, Question, QuestionTerm, Weights};
+use super::{Question, QuestionTerm, TermForm, Weights};
 use crate::error::StoreError;
 use crate::search::candidates::Stretch;
 use crate::search::lexicon::lexicon;
@@ -357,8 +357,8 @@ fn look_up(
         }
         let add = |list: List<'_>| list.ordinals(segment.ordinals.start, out);
         match &term.form {
-            Form::Gram(gram) => vocabulary.for_each_like(gram, |word| word == gram, add)?,
-            Form::Stem { stem, prefix } => {
+            TermForm::Gram(gram) => vocabulary.for_each_like(gram, |word| word == gram, add)?,
+            TermForm::Stem { stem, prefix } => {
                 vocabulary.for_each_like(
                     prefix,
                     |word| reader.terms_of(word).contains(&at),

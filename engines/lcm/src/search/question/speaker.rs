@@ -10,7 +10,7 @@
 //! tries them for each capitalised word of the question.
 
 use super::retrieve::TermHolders;
-use super::{Form, Question};
+use super::{Question, TermForm};
 use crate::error::StoreError;
 use crate::search::run::Search;
 use crate::store::{Key, MessageRow, SessionId, names_in, row_in};
@@ -81,8 +81,7 @@ impl Question<'_> {
             for (name, folded) in authors.in_one_piece() {
                 add(KnownBy::Name(vec![name.to_owned()]));
                 for term in &self.terms {
-                    is_name[term.group] |=
-                        matches!(&term.form, Form::Gram(gram) if folded.contains(gram.as_str()));
+                    is_name[term.group] |= matches!(&term.form, TermForm::Gram(gram) if folded.contains(gram.as_str()));
                 }
             }
         }
@@ -105,7 +104,7 @@ impl Question<'_> {
     fn named(&self, group: usize, holders: &TermHolders) -> Vec<u32> {
         let mut named = Vec::new();
         for (term, list) in self.terms.iter().zip(&holders.lists) {
-            if term.group == group && matches!(term.form, Form::Stem { .. }) {
+            if term.group == group && matches!(term.form, TermForm::Stem { .. }) {
                 named.extend(list);
             }
         }
