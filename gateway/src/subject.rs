@@ -1,8 +1,8 @@
 //! Finds out what a conversation is about, so that a person recognizes it in the list of the status
 //! page: the first words of its user, and the folder that the agent works in.
 //!
-//! Both are read from the request with [`Subject::of`]. What an agent inserted, such as reminders in
-//! tags, is left out. The folder is known if the agent
+//! Both are read from the request with [`Subject::of`]. Agents put text of their own before the
+//! user's words, such as reminders in tags, which is left out. The folder is known if the agent
 //! names it in a form that is listed in `FOLDERS`.
 //!
 //! A subject is text of a conversation. It is stored only if the session's messages are, and
@@ -11,7 +11,6 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use contexture::contract::own_words;
 use contexture::formats::WireBody;
 use contexture::{lock, mask_secrets};
 use memchr::memmem;
@@ -42,6 +41,12 @@ const FOLDERS: [&str; 6] = [
     // Goose
     "current directory: ",
 ];
+
+/// Tags around what a user really said. All others that begin a text are the agent's own.
+const USERS_TAGS: [&str; 4] = ["task", "user_message", "user_query", "feedback"];
+
+/// The beginnings of texts that are not the user's, besides those in tags.
+const NOT_USERS: [&str; 2] = ["# AGENTS.md instructions", "[Request interrupted"];
 
 /// What a conversation is about, as far as its first messages tell.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,10 +85,32 @@ pub(crate) fn texts(message: &Value) -> impl Iterator<Item = &str> {
 
 /// The first words of a text that its user wrote, or None if an agent wrote all of it.
 fn title_of(text: &str) -> Option<String> {
-    let own = own_words(text);
-    let own = own.trim_start();
-    // A text may have megabytes, and only its first words matter.
-    let start = &own[..own.floor_char_boundary(4 * TITLE_CHARS)];
+    let mut rest = text.trim_start();
+    while let Some(inside) = rest.strip_prefix('<') {
+        let end = inside.find(|c: char| !(c.is_ascii_alphanumeric() || "_- ".contains(c)));
+        let tag = &inside[..end.unwrap_or(inside.len())];
+        let Some(after) = inside[tag.len()..].strip_prefix('>') else {
+            break;
+        };
+        rest = match USERS_TAGS.contains(&tag) {
+            true => after,
+            // An agent may cut off a long text before the tag that ends it.
+            false => after
+                .split_once(&format!("</{tag}>"))
+                .map_or("", |(_, rest)| rest),
+        }
+        .trim_start();
+    }
+    if NOT_USERS.iter().any(|start| rest.starts_with(start)) {
+        return None;
+    }
+    // A text may have megabytes, and only its first words matter. Their tag may end just after them.
+    let near = &rest[..rest.floor_char_boundary(5 * TITLE_CHARS)];
+    let end = USERS_TAGS
+        .iter()
+        .find_map(|tag| near.find(&format!("</{tag}>")));
+    let start = &near[..end.unwrap_or(near.len())];
+    let start = &start[..start.floor_char_boundary(4 * TITLE_CHARS)];
     let masked = mask_secrets(start);
     let words: Vec<&str> = masked.split_whitespace().collect();
     let words = words.join(" ");
@@ -184,7 +211,7 @@ mod tests {
     #[test]
     fn a_title_has_no_part_of_the_tag_that_ends_it() {
         for spaces in 330..450 {
-            let text = format!("<task>ab{}cd</task>", " ".repeat(spaces));
+            let text = format!("<task>ab{}cd</task>more", " ".repeat(spaces));
             let body = json!({"model": "m", "max_tokens": 9, "messages": [
                 {"role": "user", "content": text}
             ]});
