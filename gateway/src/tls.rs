@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use contexture::config::{GatewayTls, Loaded, ProviderTls};
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
 
 /// Why the certificates of a section cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -134,53 +134,11 @@ impl CertificateEnd {
     }
 }
 
-/// The end of a certificate in DER. None if it is not where X.509 has it.
+/// The end of a certificate in DER. None if it is no certificate.
 fn end_of(certificate: &[u8]) -> Option<Timestamp> {
-    const VERSION: u8 = 0xa0;
-    const UTC_TIME: u8 = 0x17;
-    let (_, certificate, _) = element(certificate)?;
-    let (_, mut fields, _) = element(certificate)?;
-    // The serial number, the algorithm and the issuer come first, and before them the version if it
-    // is not the first.
-    let before = if fields.first() == Some(&VERSION) {
-        4
-    } else {
-        3
-    };
-    for _ in 0..before {
-        (_, _, fields) = element(fields)?;
-    }
-    let (_, validity, _) = element(fields)?;
-    let (_, _, end) = element(validity)?;
-    let (kind, end, _) = element(end)?;
-    let end = std::str::from_utf8(end).ok()?;
-    let end = match kind {
-        // Two digits stand for 1950 to 2049.
-        UTC_TIME if end < "5" => format!("20{end}"),
-        UTC_TIME => format!("19{end}"),
-        _ => end.to_owned(),
-    };
-    let end = DateTime::strptime("%Y%m%d%H%M%SZ", end).ok()?;
-    Some(end.to_zoned(TimeZone::UTC).ok()?.timestamp())
-}
-
-/// Splits the first element off DER: its tag, its content, and what comes after it.
-fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (tag, rest) = der.split_first()?;
-    let (first, rest) = rest.split_first()?;
-    // A long length has the number of its bytes first.
-    let (length, rest) = match first {
-        0..0x80 => (usize::from(*first), rest),
-        _ => {
-            let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-            let length = bytes.iter().try_fold(0_usize, |length, byte| {
-                length.checked_mul(256)?.checked_add(usize::from(*byte))
-            });
-            (length?, rest)
-        }
-    };
-    let (content, rest) = rest.split_at_checked(length)?;
-    Some((*tag, content, rest))
+    let certificate = Certificate::from_der(certificate).ok()?;
+    let end = certificate.tbs_certificate.validity.not_after;
+    Timestamp::from_second(end.to_unix_duration().as_secs().try_into().ok()?).ok()
 }
 
 /// A certificate with its key, each as it is in its file and as it was parsed.
