@@ -34,6 +34,19 @@ pub(crate) enum NoTurn {
     Failed(Failure),
 }
 
+impl NoTurn {
+    /// A request that is passed on as it is, and asks for no summary. `session` is its client's name
+    /// for its session.
+    fn passed_on(why: UnmanagedReason, session: Option<String>) -> Self {
+        Self::PassThrough(Box::new(PassThrough {
+            why,
+            session,
+            summary_target: None,
+            as_turn: None,
+        }))
+    }
+}
+
 impl From<Failure> for NoTurn {
     fn from(failure: Failure) -> Self {
         Self::Failed(failure)

@@ -246,8 +246,7 @@ pub(crate) fn purpose(wire: &WireBody<'_>) -> Option<Purpose> {
     if job.is_some() {
         return job;
     }
-    let has_tools = wire.tools.is_some_and(|tools| tools.trim() != "[]");
-    if wire.messages.len() > MAX_CHORE_MESSAGES || has_tools || wire.has_tool_items() {
+    if wire.messages.len() > MAX_CHORE_MESSAGES || wire.offers_tools() {
         return None;
     }
     let only = match wire.messages.as_slice() {

@@ -7,7 +7,6 @@ use bytestring::ByteString;
 use contexture::formats::{self, FormatError};
 use contexture::providers::ModelClient;
 use contexture::session::{AgentWindow, RecordError};
-use serde::de::IgnoredAny;
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -88,12 +87,7 @@ pub(crate) fn read(
     let body = match SharedBody::split(text, Some(format)) {
         // Responses takes a template in place of an input.
         Err(FormatError::NotThis { .. }) => {
-            return Err(NoTurn::PassThrough(Box::new(PassThrough {
-                why: no_messages(),
-                session: None,
-                summary_target: None,
-                as_turn: None,
-            })));
+            return Err(NoTurn::passed_on(no_messages(), None));
         }
         split => split.map_err(|error| Failure::new("format", error))?,
     };
@@ -169,17 +163,8 @@ fn as_turn(
     }
     // The engine's tools are in the prompt that the provider has cached, and stay if the client's do.
     // Without the client's, nothing of it is read from the cache.
-    request.without_tools |= !offers_tools(&request.body.wire());
+    request.without_tools |= !request.body.wire().offers_tools();
     Some(Arc::new(request))
-}
-
-/// Whether the client offers tools of its own.
-fn offers_tools(wire: &formats::WireBody<'_>) -> bool {
-    let has_any = |tools| {
-        let tools: Vec<IgnoredAny> = serde_json::from_str(tools).unwrap_or_default();
-        !tools.is_empty()
-    };
-    wire.has_tool_items() || wire.tools.is_some_and(has_any)
 }
 
 /// The model that a request names. Azure and Gemini name it in the path.
@@ -215,12 +200,8 @@ fn turn_request(
             let detail = format!(
                 "the item {id} did not come through this gateway; a client that sends whole items (`store: false`) is managed"
             );
-            return Err(NoTurn::PassThrough(Box::new(PassThrough {
-                why: UnmanagedReason::new(Status::NotManaged, "item_reference", detail),
-                session: key.name.clone(),
-                summary_target: None,
-                as_turn: None,
-            })));
+            let why = UnmanagedReason::new(Status::NotManaged, "item_reference", detail);
+            return Err(NoTurn::passed_on(why, key.name.clone()));
         }
     };
     let wire = body.wire();

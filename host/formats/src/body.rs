@@ -392,6 +392,14 @@ impl<'a> WireBody<'a> {
         self.tool_items().next().is_some()
     }
 
+    /// Whether the model is offered any tools, in the body's list or in items before the messages.
+    pub fn offers_tools(&self) -> bool {
+        let list = self
+            .tools
+            .and_then(|tools| tools.trim_start().strip_prefix('['));
+        list.is_some_and(|list| !list.trim_start().starts_with(']')) || self.has_tool_items()
+    }
+
     /// The lists of tools in the items before the messages.
     fn tool_items(&self) -> impl Iterator<Item = &'a str> {
         self.system_messages.iter().filter_map(|text| {
