@@ -829,6 +829,7 @@ fn a_second_interrupt_ends_at_once() {
     drop(asking.join());
 }
 
+#[cfg(unix)]
 #[test]
 fn a_session_that_is_deleted_beside_its_gateway_begins_anew() {
     let provider = Simulator::start();
@@ -840,7 +841,7 @@ fn a_session_that_is_deleted_beside_its_gateway_begins_anew() {
     ] {
         let config = format!("context: {{engine: {engine}}}\ntranscript: {{mode: full}}\n");
         let home = home(&provider, &config);
-        let serving = Serving::start(&home, &["--listen", "127.0.0.1:0"]);
+        let mut serving = Serving::start(&home, &["--listen", "127.0.0.1:0"]);
         let mut said = Vec::new();
         for turn in 0..3 {
             said.push(format!("{{\"role\": \"user\", \"content\": \"{turn}\"}}"));
@@ -854,7 +855,9 @@ fn a_session_that_is_deleted_beside_its_gateway_begins_anew() {
                 home.done(delete).stdout_has("\"s\"");
             }
         }
-        drop(serving);
+        // The last answer is stored after its client has it.
+        serving.signal(rustix::process::Signal::TERM);
+        serving.0.wait().unwrap();
         let exported = home.done("sessions export s");
         assert_eq!(exported.stdout.lines().count(), 6, "{}", exported.stdout);
     }
