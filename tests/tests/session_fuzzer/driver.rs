@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use contexture::engines::Engines;
 use contexture::session::{
-    AgentWindow, OutcomeKind, PostgresOptions, Record, Session, SessionOptions, TurnOptions,
+    AgentWindow, OutcomeKind, PostgresOptions, Record, RecordError, Session, SessionOptions,
+    TurnOptions,
 };
 use contexture::tokens::TokenCounter;
 use contexture_engine_api::{StoreCommand, ToolCall, Usage};
@@ -304,18 +305,15 @@ impl Driver {
         })
     }
 
-    /// A copy of the record, if it is in a file.
+    /// A copy of the record, if it is in a file. Something may still have the file open.
     pub(crate) fn back_up_record(&mut self) -> Result<Option<PathBuf>, String> {
         self.shut_down()?;
         self.backups += 1;
-        let to = self.home.path().join(format!("backup-{}", self.backups));
-        fs::create_dir_all(&to).map_err(|error| error.to_string())?;
-        let files = self.record_files();
-        for file in files.iter().filter(|file| file.exists()) {
-            let name = file.file_name().unwrap_or_default();
-            fs::copy(file, to.join(name)).map_err(|error| error.to_string())?;
-        }
-        Ok(files[0].exists().then_some(to))
+        let home = self.home.path();
+        let to = home.join(format!("backup-{}", self.backups));
+        let no_engine = &mut |_: &Path, _: &Path| Ok::<_, RecordError>(true);
+        Record::back_up(home, &to, no_engine).map_err(|error| error.to_string())?;
+        Ok(to.join("sessions.sqlite3").exists().then_some(to))
     }
 
     /// An earlier copy takes the place of the record.
