@@ -7,6 +7,8 @@
 
 use contexture_engine_api::{MessageView, Services, ToolCallView};
 
+use crate::fitting::largest_within;
+
 /// The end of a shortened string in a tool call's arguments. It contains no character that needs
 /// escaping in JSON.
 pub const ARGUMENT_MARK: &str = "… [shortened to save context space]";
@@ -85,43 +87,16 @@ pub fn excerpt(text: &str, chars: usize) -> String {
     )
 }
 
-/// The share of its tokens from which [`excerpt_within`] is content, as it would gain little by
-/// further attempts.
-const CLOSE_ENOUGH: f64 = 0.95;
-
 /// Returns the [`excerpt`] of a text that has at most `tokens` tokens, and few less. A text that has no
 /// more is returned whole. If there is no room even for the mark, only the mark is returned.
 pub fn excerpt_within(text: &str, tokens: u64, services: &Services) -> String {
-    let all = services.count_tokens(text);
-    if all <= tokens {
+    if services.count_tokens(text) <= tokens {
         return text.to_owned();
     }
-    // The two ends may have more or fewer tokens a character than the whole, so the length is found by
-    // trying: at first in proportion, and then by halving.
-    let (mut fits, mut over) = (0, text.chars().count());
-    let mut best = excerpt(text, fits);
-    let mut chars = (over as f64 * (tokens as f64 / all as f64)) as usize;
-    for attempt in 0.. {
-        let is_between = fits < chars && chars < over;
-        if attempt > 4 || !is_between {
-            chars = fits + (over - fits) / 2;
-        }
-        if chars == fits {
-            break;
-        }
-        let short = excerpt(text, chars);
-        let used = services.count_tokens(&short);
-        let is_close = used as f64 >= tokens as f64 * CLOSE_ENOUGH;
-        match used <= tokens {
-            true => (fits, best) = (chars, short),
-            false => over = chars,
-        }
-        if fits == chars && is_close {
-            break;
-        }
-        chars = (chars as f64 * (tokens as f64 / used as f64) * 0.98) as usize;
-    }
-    best
+    let chars = largest_within(text.chars().count(), tokens, |chars| {
+        services.count_tokens(&excerpt(text, chars))
+    });
+    excerpt(text, chars)
 }
 
 #[cfg(test)]

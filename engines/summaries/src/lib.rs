@@ -16,6 +16,7 @@
 //! - [`CoolDowns`] pauses a model after it failed. [`Headroom`] decides when to compact and when to
 //!   wait.
 //! - [`Groups`]: the positions at which a window may be cut.
+//! - [`largest_within`]: how much of something fits into a number of tokens.
 //! - [`both_spellings`]: settings whose keys may also be written in camelCase.
 
 mod answer;
@@ -24,6 +25,7 @@ mod cooldown;
 mod cycle;
 mod excerpt;
 mod facts;
+mod fitting;
 mod groups;
 mod headroom;
 mod material;
@@ -40,6 +42,7 @@ pub use cooldown::{CoolDown, CoolDowns};
 pub use cycle::{Making, NO_MODEL, Ready, SummaryCycle, Task, WrittenSummary};
 pub use excerpt::{ARGUMENT_MARK, asks_the_user, excerpt, excerpt_within, tool_of};
 pub use facts::{digested, digested_beside, rule_section, rules_in, rules_left_out, tokens_beside};
+pub use fitting::{beginning_within, largest_within};
 pub use groups::{Groups, is_answer, tail_within};
 pub use headroom::{Headroom, Sizes, to_host_tokens};
 pub use material::material;

@@ -4,11 +4,10 @@
 //! [`may_be_file`] and [`is_longer`] decide whether a message is eligible and long enough.
 //! [`preview`] writes the shorter form: a line with the name and the size of the file, and the
 //! beginning of the text, or both ends of what a user wrote. [`named_in`] reads the name back, so that
-//! the engine knows which files a window shows. [`head`] cuts any text to a number of tokens. The files
-//! themselves are in `files`.
+//! the engine knows which files a window shows. The files themselves are in `files`.
 
 use contexture_engine_api::{MessageKind, MessageView, Services, grouped};
-use contexture_summaries::excerpt_within;
+use contexture_summaries::{beginning_within, excerpt_within};
 
 use crate::files::File;
 
@@ -52,7 +51,7 @@ pub(crate) fn preview(
             )
         }
         _ => {
-            let shown = head(text, tokens, services);
+            let shown = beginning_within(text, tokens, services);
             let tokens = grouped(services.count_tokens(shown));
             let what = format!("its first {tokens} tokens follow, file_read reads on");
             (shown.to_owned(), what)
@@ -75,64 +74,9 @@ pub(crate) fn named_in(text: &str) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Returns the longest beginning of a text with at most `tokens` tokens. Counting is expensive, so
-/// a few guesses by proportion come before a binary search of the rest.
-pub(crate) fn head<'t>(text: &'t str, tokens: u64, services: &Services) -> &'t str {
-    let most = usize::try_from(tokens).unwrap_or(usize::MAX);
-    let (mut fits, mut end) = (0, text.floor_char_boundary(most.saturating_mul(4)));
-    let mut over = text.len() + 1;
-    for _ in 0..8 {
-        let used = services.count_tokens(&text[..end]);
-        if used <= tokens {
-            fits = fits.max(end);
-            // Within 5 % of the limit, the search below is cheaper than another guess.
-            if end == text.len() || used * 20 >= tokens * 19 {
-                break;
-            }
-        } else {
-            over = over.min(end);
-        }
-        // Aim 2 % below the limit, because a guess above it only narrows the range.
-        let next = end as u64 * tokens / used.max(1) * 49 / 50;
-        let next = (next as usize).min(end.saturating_mul(4));
-        let next = text.floor_char_boundary(next);
-        if next <= fits || next == end {
-            break;
-        }
-        end = next;
-    }
-    // The limit is closer now than another guess would be. Few tokens are longer than this.
-    over = over.min(fits.saturating_add(most.div_ceil(8).max(64)));
-    while fits < text.len() && over - fits > 1 {
-        let middle = text.floor_char_boundary(fits + (over - fits) / 2);
-        if middle <= fits {
-            break;
-        }
-        match services.count_tokens(&text[..middle]) <= tokens {
-            true => fits = middle,
-            false => over = middle,
-        }
-    }
-    &text[..fits]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_head_has_the_tokens_that_it_may_have() {
-        let services = Services::none();
-        for text in ["word ".repeat(5_000), "é".repeat(9_000), "short".into()] {
-            for tokens in [0, 1, 10, 1_000] {
-                let shown = head(&text, tokens, &services);
-                let used = services.count_tokens(shown);
-                assert!(used <= tokens && text.starts_with(shown));
-                let all = services.count_tokens(&text);
-                assert!(used + 1 >= tokens.min(all), "{used} of {tokens}");
-            }
-        }
-    }
 
     #[test]
     fn the_file_of_a_preview_is_found() {

@@ -10,11 +10,11 @@ use std::fmt::Write as _;
 
 use contexture_engine_api::{EngineError, Services, ToolCall, ToolSpec, grouped};
 use contexture_pattern::{Regex, Stop};
+use contexture_summaries::beginning_within;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::files::Files;
-use crate::preview::head;
 
 /// The most files that one list names, and the most lines that one search returns.
 const LISTED: usize = 100;
@@ -301,7 +301,7 @@ impl Answering<'_> {
     /// Returns the beginning of a text that fits into the answer. It is never empty, so that the
     /// model always makes progress.
     fn shown<'t>(&self, text: &'t str) -> &'t str {
-        match head(text, self.tokens, self.services) {
+        match beginning_within(text, self.tokens, self.services) {
             "" => &text[..place_of(text, 1)],
             shown => shown,
         }

@@ -12,6 +12,7 @@
 use std::cell::Cell;
 
 use contexture_engine_api::{EngineError, Services};
+use contexture_summaries::largest_within;
 use serde_json::Value;
 
 /// The number of tokens of an answer if the call does not say another one.
@@ -235,36 +236,10 @@ pub(super) fn longest(
         return most;
     }
     meter.fits(u64::MAX, room);
-    // The longest part that is known to fit, with its tokens, and the shortest part that is known
-    // or assumed not to fit.
-    let (mut fits, mut used) = (from, base);
-    let mut exceeds = most.saturating_add(1).min(text.len());
-    let mut bytes_a_token = 3.0;
-    // The tokens are nearly proportional to the bytes, so guesses converge fast and a few are
-    // enough.
-    for _ in 0..24 {
-        let step = ((room - used) as f64 * bytes_a_token) as usize;
-        let guess = (fits + step.max(1)).min(exceeds.saturating_sub(1));
-        let guess = text.floor_char_boundary(guess);
-        let guess = guess.max(text.ceil_char_boundary(fits + 1));
-        if guess >= exceeds {
-            break;
-        }
-        let counted = tokens(guess);
-        bytes_a_token = (guess - from) as f64 / (counted - base.min(counted)).max(1) as f64;
-        if counted <= room {
-            (fits, used) = (guess, counted);
-            if room - used <= room / 64 {
-                break;
-            }
-        } else {
-            exceeds = guess;
-            // Guess a little less than the proportion, because a part that just exceeds the room is
-            // useless.
-            bytes_a_token *= 0.97;
-        }
-    }
-    fits
+    let end = |size| text.floor_char_boundary(from + size);
+    end(largest_within(most - from, room - base, |size| {
+        tokens(end(size)).saturating_sub(base)
+    }))
 }
 
 #[cfg(test)]
