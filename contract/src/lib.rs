@@ -33,7 +33,7 @@ use account::{Account, Disposition, WindowEntry};
 pub use own_words::{OwnWords, own_words};
 pub use pins::{
     HeldPin, MODEL_PINS_HEADING, PINS_HEADING, PinLists, PinnedBy, Pins, commanded, is_pinnable,
-    most_pin_tokens, without_pins,
+    is_same_pin, most_pin_tokens, without_pins,
 };
 pub use violation::{Ids, Violation};
 pub use wording::is_marked;

@@ -35,6 +35,12 @@ pub const PINS_HEADING: &str = "## Pinned by the user. It still holds, word for 
 pub const MODEL_PINS_HEADING: &str =
     "## Pinned by the assistant itself. It still holds, word for word:";
 
+/// The heading over pins that have ended and still stand in a summary that is kept.
+const ENDED_HEADING: &str = "## No longer pinned:";
+
+/// All headings over sections of pins, in the order of the sections.
+const HEADINGS: [&str; 3] = [ENDED_HEADING, PINS_HEADING, MODEL_PINS_HEADING];
+
 const PIN: &str = "/pin";
 const UNPIN: &str = "/unpin";
 
@@ -198,18 +204,18 @@ impl Pins {
     /// still stand in a summary that is kept. None if nothing is missing.
     fn missing(&self, messages: &[MessageView<'_>], entries: &[Entry]) -> Option<String> {
         let after = pins_after(messages, entries);
-        let lines = |after: &[String], all: &[String], fitting: &[String]| -> String {
-            let ended = after.iter().filter(|pin| !all.contains(pin));
-            let ended = ended.map(|pin| format!("\n- {UNPIN} {pin}"));
-            let lost = fitting.iter().filter(|pin| !after.contains(pin));
-            ended.chain(lost.map(|pin| format!("\n- {pin}"))).collect()
+        let without = |pins: &[String], others: &[String]| -> Vec<String> {
+            let missing = pins.iter().filter(|pin| !others.contains(pin));
+            missing.map(|pin| format!("- {pin}")).collect()
         };
-        let user = lines(&after.user, &self.all.user, &self.fitting.user);
-        let model = lines(&after.model, &self.all.model, &self.fitting.model);
-        let sections = [(PINS_HEADING, user), (MODEL_PINS_HEADING, model)];
-        let sections = sections.into_iter().filter(|(_, lines)| !lines.is_empty());
+        let mut ended = without(&after.user, &self.all.user);
+        ended.extend(without(&after.model, &self.all.model));
+        let user = without(&self.fitting.user, &after.user);
+        let model = without(&self.fitting.model, &after.model);
+        let sections = HEADINGS.into_iter().zip([ended, user, model]);
         let sections: Vec<String> = sections
-            .map(|(heading, lines)| format!("{heading}{lines}"))
+            .filter(|(_, lines)| !lines.is_empty())
+            .map(|(heading, lines)| format!("{heading}\n{}", lines.join("\n")))
             .collect();
         (!sections.is_empty()).then(|| sections.join("\n\n"))
     }
@@ -226,10 +232,9 @@ pub fn commanded(text: &str) -> Vec<String> {
 pub fn is_pinnable(words: &str) -> bool {
     // A mark of the host's would make the summary unreadable, and in a section a command would be
     // carried out.
-    let marks = [
-        SUMMARY_MARK, SUMMARY_END_MARK, NOTICE_MARK, PINS_HEADING, MODEL_PINS_HEADING,
-    ];
-    let is_marked = marks.iter().any(|mark| words.contains(mark));
+    let marks = [SUMMARY_MARK, SUMMARY_END_MARK, NOTICE_MARK];
+    let mut marks = marks.iter().chain(&HEADINGS);
+    let is_marked = marks.any(|mark| words.contains(mark));
     let is_line = !words.trim().is_empty() && words.lines().count() == 1;
     is_line && !is_marked && command(words.trim()).is_none()
 }
@@ -251,7 +256,7 @@ pub(super) fn lost<'p>(
 /// none.
 pub fn without_pins(text: &str) -> Cow<'_, str> {
     let mut text = Cow::Borrowed(text);
-    for heading in [MODEL_PINS_HEADING, PINS_HEADING] {
+    for heading in HEADINGS {
         if let Some((before, _, after)) = section(&text, heading) {
             text = Cow::Owned(format!("{}{after}", before.trim_end()));
         }
@@ -333,18 +338,13 @@ impl Reader {
     }
 
     fn read_section(&mut self, text: &str) {
-        for (heading, by) in [
-            (PINS_HEADING, PinnedBy::User),
-            (MODEL_PINS_HEADING, PinnedBy::Model),
-        ] {
+        for heading in HEADINGS {
             let lines = section(text, heading).map_or("", |(_, lines, _)| lines);
             for line in lines.lines().filter_map(|line| line.strip_prefix("- ")) {
-                match (line.strip_prefix(UNPIN), by) {
-                    (Some(words), PinnedBy::Model) => {
-                        self.pins.model.retain(|pin| pin != words.trim());
-                    }
-                    (Some(words), _) => self.pins.user.retain(|pin| pin != words.trim()),
-                    (None, by) => self.pin(line, by),
+                match heading {
+                    ENDED_HEADING => self.unpin(line),
+                    PINS_HEADING => self.pin(line, PinnedBy::User),
+                    _ => self.pin(line, PinnedBy::Model),
                 }
             }
         }
@@ -355,7 +355,7 @@ impl Reader {
     fn pin(&mut self, words: &str, by: PinnedBy) {
         let words = words.trim();
         if !is_pinnable(words)
-            || (by == PinnedBy::Model && self.pins.user.iter().any(|pin| pin == words))
+            || (by == PinnedBy::Model && self.pins.user.iter().any(|pin| is_same_pin(pin, words)))
         {
             return;
         }
@@ -369,15 +369,26 @@ impl Reader {
 
     fn unpin(&mut self, words: &str) {
         for pins in [&mut self.pins.user, &mut self.pins.model] {
-            pins.retain(|pin| pin != words.trim());
+            pins.retain(|pin| !is_same_pin(pin, words));
         }
     }
+}
+
+/// Returns whether these are the words of one pin. Spaces, case, and punctuation at the end do not
+/// count, so that a pin ends by what a user remembers of it.
+pub fn is_same_pin(words: &str, other: &str) -> bool {
+    let letters = |words: &str| {
+        let own = words.trim_end_matches(|c: char| c.is_whitespace() || ".!。!".contains(c));
+        let letters = own.chars().filter(|c| !c.is_whitespace());
+        letters.flat_map(char::to_lowercase).collect::<String>()
+    };
+    words == other || letters(words) == letters(other)
 }
 
 /// Calls `each` with the commands in a user's text, in order. A line in a code block is no command, and
 /// neither is one that a client inserted.
 fn commands_in(text: &str, mut each: impl FnMut(&'static str, &str)) {
-    if !text.contains(PIN) && !text.contains(UNPIN) {
+    if text.lines().all(|line| command(line).is_none()) {
         return;
     }
     let own = own_words(text);
@@ -400,11 +411,13 @@ fn commands_in(text: &str, mut each: impl FnMut(&'static str, &str)) {
     }
 }
 
-/// The command of a line, with its words.
+/// The command of a line, with its words. Case does not count, and any space may follow it, such as
+/// the wide one of a Chinese or Japanese keyboard.
 fn command(line: &str) -> Option<(&'static str, &str)> {
     [UNPIN, PIN].into_iter().find_map(|name| {
-        let words = line.strip_prefix(name)?;
-        (words.trim().is_empty() || words.starts_with([' ', '\t'])).then(|| (name, words.trim()))
+        let (said, words) = line.split_at_checked(name.len())?;
+        let is_own = words.trim().is_empty() || words.starts_with(char::is_whitespace);
+        (said.eq_ignore_ascii_case(name) && is_own).then(|| (name, words.trim()))
     })
 }
 

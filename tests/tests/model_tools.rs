@@ -159,6 +159,8 @@ fn pins_of_the_model_survive_compactions_restarts_and_changes_of_the_engine() {
                     // The client has a tool of this name.
                     call(session, "contexture_context_unpin", pin(words))
                 };
+                // What the user has pinned does not become the model's by a pin of its own.
+                call(&mut session, "context_pin", pin("use TLS")).unwrap();
                 refused(
                     unpin(&mut session, "Use TLS.").unwrap_err(),
                     "only the user",

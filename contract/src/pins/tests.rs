@@ -24,6 +24,15 @@ fn a_users_lines_pin_and_unpin() {
         pins(&[said(1, whole)]),
         ["The port is 8123.", "Use TLS.", "last"]
     );
+    let wide = [
+        said(
+            1,
+            "/pin\u{3000}数据库在五号机。\n/PIN\u{a0}Use TLS.\n/Pin c",
+        ),
+        said(2, "/unpin\u{3000}数据库在五号机\n/UNPIN use  tls"),
+    ];
+    assert_eq!(pins(&wide[..1]), ["数据库在五号机。", "Use TLS.", "c"]);
+    assert_eq!(pins(&wide), ["c"]);
     let ended = [
         said(1, "/pin a\n/pin b"),
         said(2, "/unpin a"),
@@ -110,6 +119,10 @@ fn the_models_pins_stand_below_the_users_and_give_way_to_them() {
     let mut proposal = Compaction::new(keep.into());
     assert!(found.keep_in(&window, &mut proposal));
     assert!(pins_after(&window, &proposal.entries).is_empty());
+    let Entry::Notice(notice) = &proposal.entries[2] else {
+        panic!("{proposal:?}");
+    };
+    assert_eq!(notice.text, format!("{ENDED_HEADING}\n- c"));
 }
 
 #[test]

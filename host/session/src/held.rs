@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use contexture_contract::{HeldPin, PinnedBy};
+use contexture_contract::{HeldPin, PinnedBy, is_same_pin};
 use contexture_transcript::{KeptContent, Record, RecordError};
 use serde::{Deserialize, Serialize};
 
@@ -63,7 +63,8 @@ impl Held {
 
     /// Forgets what is held about these words, because the text says something newer of them.
     fn forget(&mut self, words: &[String]) {
-        self.pins.retain(|pin| !words.contains(&pin.words));
+        let is_meant = |pin: &HeldPin| words.iter().any(|words| is_same_pin(words, &pin.words));
+        self.pins.retain(|pin| !is_meant(pin));
     }
 }
 

@@ -4,7 +4,7 @@
 //! refused if they do not fit, because a pin that is silently left out would be a false promise. What
 //! the tools say of themselves is in `host_tools`.
 
-use contexture_contract::{PinLists, PinnedBy, Pins, is_pinnable, most_pin_tokens};
+use contexture_contract::{PinLists, PinnedBy, Pins, is_pinnable, is_same_pin, most_pin_tokens};
 use contexture_engine_api::{EngineError, ToolCall, grouped};
 use serde::Deserialize;
 
@@ -99,7 +99,10 @@ impl Session {
 
     fn pin_for_model(&mut self, arguments: &str) -> Result<String, EngineError> {
         let PinArguments { text } = read(arguments)?;
-        let lines = pinnable(&text)?;
+        let mut lines = pinnable(&text)?;
+        // What the user has pinned stays the user's, so that the model cannot end it.
+        let users = self.all_pins(u64::MAX).all().user.clone();
+        lines.retain(|line| !users.iter().any(|pin| is_same_pin(pin, line)));
         let most = most_pin_tokens(self.current.meter.agent().context_length);
         let before = self.current.held.read();
         self.hold(&lines, PinnedBy::Model).map_err(stored)?;
@@ -125,10 +128,10 @@ impl Session {
         let pins = self.all_pins(u64::MAX);
         let own = &pins.all().model;
         for line in &lines {
-            if own.iter().any(|pin| pin == line) {
+            if own.iter().any(|pin| is_same_pin(pin, line)) {
                 continue;
             }
-            let why = match pins.all().contains(line) {
+            let why = match pins.all().iter().any(|pin| is_same_pin(pin, line)) {
                 true => "the user pinned this, so only the user can end it",
                 false => "you have no pin with these words",
             };
