@@ -8,8 +8,8 @@
 //! 2. **Riding along.** Its last message begins with an order that only agents write ([`LAST`]), or at
 //!    length orders a summary with which the work goes on.
 //! 3. **Material.** Its system prompt says that the messages are material ([`INSTRUCTIONS`]), or
-//!    that the model is there to summarise them. Without tools, its only message may say so and
-//!    bring the material.
+//!    that the model is there to summarise them, or, without tools, to judge what an agent does.
+//!    Without tools, its only message may say so and bring the material.
 //! 4. **A chore.** It is short, offers no tools, and orders one thing from [`MADE`] in one
 //!    sentence.
 //! 5. **A form.** It is short, offers no tools, and its answer has to be a JSON object of such
@@ -110,10 +110,6 @@ const INSTRUCTIONS: &[(Purpose, &str)] = &[
         "You are an assistant for performing a web search tool use",
     ),
     // Codex
-    (
-        "action check",
-        "You are judging one planned coding-agent action",
-    ),
     ("memory", "Memory Writing Agent"),
 ];
 
@@ -128,6 +124,15 @@ const SUMS_UP: &[&str] = &["summar", "distill", "condens", "compact"];
 const SUMMARISES: &[&str] = &["summari", "distill", "condens", "compact"];
 const SUMMARISED: &[&str] = &[
     "conversation", "chat", "context", "session", "history", "transcript", "dialog",
+];
+
+/// Word stems of the job to judge what another agent does, and of what is judged, in lower case.
+const JUDGES: &[&str] = &[
+    "monitor", "judg", "classif", "moderat", "guard", "evaluat", "assess", "verif",
+];
+const JUDGED: &[&str] = &[
+    "coding agent", "coding-agent", "ai agent", "agents", "agent's", "tool call", "command",
+    "action",
 ];
 
 /// What an order names that has the model sum up its own conversation, so that work can go on with the
@@ -249,6 +254,9 @@ pub(crate) fn purpose(wire: &WireBody<'_>) -> Option<Purpose> {
     if wire.messages.len() > MAX_CHORE_MESSAGES || wire.offers_tools() {
         return None;
     }
+    if prompts().any(|prompt| is_to_judge(beginning(prompt))) {
+        return Some("action check");
+    }
     let only = match wire.messages.as_slice() {
         [only] => Some(beginning(only)),
         _ => None,
@@ -325,6 +333,19 @@ fn is_to_summarise(raw: &str, most: usize, stems: &[&str]) -> bool {
         let job = jobs.chain(order).min();
         let job = job.and_then(|at| sentence.get(at..)).unwrap_or_default();
         has(job, stems) && has(job, SUMMARISED)
+    })
+}
+
+/// Whether one of the first three sentences of a system prompt, in JSON, says that the model is there to
+/// judge what another agent does: "You are a security monitor for AI agents".
+fn is_to_judge(raw: &str) -> bool {
+    let text = raw.to_ascii_lowercase().replace("\\n", ". ");
+    let first = |text: &str, words: &[&str]| words.iter().filter_map(|word| text.find(word)).min();
+    let mut sentences = text.split(['.', '!']).take(3);
+    sentences.any(|sentence| {
+        let job = first(sentence, JOBS).and_then(|at| sentence.get(at..));
+        let judges = job.and_then(|job| job.get(first(job, JUDGES)?..));
+        judges.is_some_and(|judges| first(judges, JUDGED).is_some())
     })
 }
 

@@ -147,6 +147,23 @@ fn side_calls() -> Vec<(Format, Value, Purpose)> {
             responses("## Memory Writing Agent: Phase 1", "rollout"),
             "memory",
         ),
+        // Claude Code's auto mode, and what others have judged
+        (
+            a,
+            anthropic(
+                "You are a security monitor for autonomous AI coding agents.\n\n## Context",
+                "<transcript>",
+            ),
+            "action check",
+        ),
+        (
+            r,
+            responses(
+                "# Role\nYour task is to classify whether the next command is safe.",
+                "git push --force",
+            ),
+            "action check",
+        ),
         // OpenCode
         (
             c,
@@ -521,6 +538,15 @@ fn a_person_or_a_rule_that_asks_for_summaries_makes_no_side_call() {
         ),
         body("The \"summarize\" command is about the session.", "Fix it."),
         body("A compact agent for long sessions.", "Fix it."),
+        body(
+            "You are a coding agent that reviews and verifies its own work.",
+            "Fix it.",
+        ),
+        body(
+            "You are a coding agent. Explain each command. Evaluate actions.",
+            "Fix it.",
+        ),
+        with_tools("You are a monitor for AI agents.", "What happened today?"),
     ] {
         let body = body.to_string();
         let wire = split(&body, Some(Format::OpenAiChat)).unwrap();
