@@ -850,3 +850,33 @@ async fn an_answer_that_was_passed_on_can_be_referred_to() {
     }
     stage.nothing_was_refused();
 }
+
+/// If the client's own request fits, it gets a chance, and otherwise the provider's first word stands. It is never told
+/// that its prompt is too long because something else was wrong.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_refused_after_a_compaction_keeps_its_reason() {
+    for api in APIS {
+        let stage = Stage::new(&config("compressor"));
+        stage.provider.set(|options| options.window = Some(24_000));
+        stage.provider.answer_with(thinks(60));
+        let gateway = stage.gateway().await;
+        let mut agent = Agent::new(api, &gateway.base, "s");
+        agent.user("Run all checks.");
+        let refusal = || Answer::text("the account is empty").failing(Fault::Status(400));
+        // How large the client's own request is, in windows.
+        for (windows, requests) in [(0.6, 2), (1.5, 1)] {
+            while agent.body().to_string().len() as f64 / 4.0 < windows * 24_000.0 {
+                let said = agent.go_on().await;
+                let result = format!("ok {}", "line of the report; ".repeat(250));
+                agent.results(&said, &result);
+            }
+            let before = stage.provider.requests().len();
+            stage.provider.script([refusal(), refusal()]);
+            let said = agent.send().await;
+            assert_eq!(said.status, 400, "{api:?} {windows}: {}", said.raw);
+            assert!(said.raw.contains("the account is empty"), "{}", said.raw);
+            let sent = stage.provider.requests().len() - before;
+            assert_eq!(sent, requests, "{api:?} {windows}");
+        }
+    }
+}

@@ -407,14 +407,17 @@ async fn a_conversation_that_the_provider_compacted_keeps_its_bytes() {
     );
 }
 
-/// What the provider refuses of what was made of a request, it is asked as it came; and that is seen.
+/// If the provider refuses the markers that were added for its cache, it is asked without them, and that is seen. What
+/// it refuses for another reason is the client's own.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_changed_request_that_is_refused_is_sent_as_it_came() {
+async fn a_marked_request_that_is_refused_is_sent_as_it_came() {
     let stage = Stage::new("context: {engine: lcm}\n");
     let gateway = stage.gateway().await;
-    stage
-        .provider
-        .script([Answer::fault(Fault::Status(400)), Answer::text("Yes.")]);
+    let refused = |message: &str| Answer::text(message).failing(Fault::Status(400));
+    stage.provider.script([
+        refused("cache_control: not supported by this model"),
+        Answer::text("Yes."),
+    ]);
     let mut agent = Agent::new(Api::Messages, &gateway.base, "s");
     agent.user("Hello");
     let body = agent.body().to_string();
@@ -422,6 +425,15 @@ async fn a_changed_request_that_is_refused_is_sent_as_it_came() {
     assert_eq!(said.text, "Yes.");
     assert_eq!(said.header("x-contexture-status"), "failed-open");
     assert_eq!(stage.provider.requests()[1].body, body.as_bytes());
-    let refused = "contexture_failed_open_total{reason=\"provider_refused\"}";
-    assert_eq!(gateway.metric(refused).await, 1.0);
+    let metric = "contexture_failed_open_total{reason=\"provider_refused\"}";
+    assert_eq!(gateway.metric(metric).await, 1.0);
+
+    stage
+        .provider
+        .script([refused("Your credit balance is too low")]);
+    agent.user("Really?");
+    let said = agent.send().await;
+    assert!(said.raw.contains("credit balance"), "{}", said.raw);
+    assert_eq!(said.header("x-contexture-status"), "managed");
+    assert_eq!(stage.provider.requests().len(), 3);
 }

@@ -39,6 +39,8 @@ pub(crate) struct TurnResult {
     pub(crate) sent_bytes: usize,
     /// Whether the body that was sent is another one than the client's.
     pub(crate) is_changed: bool,
+    /// Whether more was changed than the markers for the provider's cache.
+    pub(crate) is_rewritten: bool,
     /// How many times as many tokens the client's own body has, roughly.
     pub(crate) client_ratio: f64,
     pub(crate) session: String,
@@ -252,6 +254,7 @@ impl TurnRequest {
                 && size(&body) < size(&result.body)
             {
                 result.client_ratio = self.client_ratio(&body, true);
+                result.is_rewritten = true;
                 result.body = body;
             }
         }
@@ -316,6 +319,7 @@ impl TurnRequest {
             body,
             sent_bytes: 0,
             is_changed: false,
+            is_rewritten: turn.changed || !tools.is_empty(),
             client_ratio,
             session: self.spec.id.clone(),
             engine: guard.session.engine().name().to_owned(),

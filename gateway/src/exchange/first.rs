@@ -3,8 +3,8 @@
 //! [`managed`] is the entry point. It calls [`call_model`], which sends the turn's body. If the
 //! provider says that the body is too long, it asks the session for a smaller one and sends that,
 //! up to three times. Some providers report this only as the first event of a stream, so the
-//! beginning of the stream is read before anything reaches the client. If the provider refuses the
-//! body for another reason, the client's own request is sent instead.
+//! beginning of the stream is read before anything reaches the client. If the provider refuses a
+//! body that the engine changed for another reason, the client's own request is sent instead.
 //!
 //! [`rounds`](super::rounds) reads the answer that has begun. It also calls [`call_model`] for later
 //! rounds. [`overflow`](crate::overflow) recognizes the providers' error messages.
@@ -62,10 +62,8 @@ pub(super) async fn managed(
     let (session, compaction) = (result.session.clone(), result.compaction.clone());
     let wants_list = exchange.wants_list;
     let answer = match answer {
-        ProviderAnswer::Refused(refused) if refused.is_about_content() && result.is_changed => {
-            // The engine may have made an invalid request from a valid one, so the client's own
-            // version gets a chance.
-            return send_original(exchange, request, active, &refused.error).await;
+        ProviderAnswer::Refused(refused) if may_be_ours(&refused, &result, &request) => {
+            return send_original(exchange, request, active, refused).await;
         }
         ProviderAnswer::Refused(refused) => refused.into_response(),
         ProviderAnswer::Started(_, response) if !response.status().is_success() => {
@@ -126,15 +124,27 @@ pub(super) struct ProviderRefusal {
 }
 
 impl ProviderRefusal {
-    /// Whether the provider refuses the content of the body and not its length.
-    fn is_about_content(&self) -> bool {
-        !self.is_overflow && self.status.is_client_error()
-    }
-
     pub(super) fn into_response(self) -> Response {
         let body = self.stream.unwrap_or(self.error);
         full_response(self.status, &self.headers, Bytes::from(body), false)
     }
+}
+
+/// Whether this status says that the body of a request is refused.
+fn is_about_the_body(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 400 | 413 | 422)
+}
+
+/// Whether a valid request may have become the one that was refused here, so that the client's own
+/// version gets a chance. It gets none if it would not fit the model's window.
+fn may_be_ours(refused: &ProviderRefusal, result: &TurnResult, request: &TurnRequest) -> bool {
+    let is_about_content = !refused.is_overflow && refused.status.is_client_error();
+    let names_markers = || memchr::memmem::find(&refused.error, b"cache_control").is_some();
+    let original = (result.prompt_tokens as f64 * result.client_ratio) as u64;
+    is_about_content
+        && result.is_changed
+        && (result.is_rewritten || names_markers())
+        && original <= request.spec.agent.context_length
 }
 
 /// Sends a turn as a model call. Returns the turn that was sent in the end, and the provider's response
@@ -175,7 +185,7 @@ async fn send_fitting(
         let mut response = exchange.send(result.take_body(request)).await?;
         let (status, headers) = (response.status(), response.headers().clone());
         let mut start = StreamStart::default();
-        let error = if matches!(status.as_u16(), 400 | 413 | 422 | 500) {
+        let error = if is_about_the_body(status) || status == StatusCode::INTERNAL_SERVER_ERROR {
             Some(read_all(response, MAX_ERROR_BYTES).await)
         } else {
             start.is_stream = begins_stream(&mut response, &mut start).await;
@@ -233,16 +243,16 @@ fn with_turn_headers(mut answer: Response, session: &str, compaction: Option<&st
     answer
 }
 
-/// Sends the client's own request after the provider refused the turn's version with the message
-/// `refusal`. The answer's headers say so, because the client may otherwise not notice that the
-/// engine does nothing.
+/// Sends the client's own request after the provider refused the turn's version. If it refuses the
+/// content of that too, the client gets the first refusal. The answer's headers say so, because the
+/// client may otherwise not notice that the engine does nothing.
 async fn send_original(
     exchange: Exchange,
     request: Arc<TurnRequest>,
     active: ActiveRequest,
-    refusal: &[u8],
+    refused: ProviderRefusal,
 ) -> Response {
-    let refusal = String::from_utf8_lossy(refusal);
+    let refusal = String::from_utf8_lossy(&refused.error);
     let (reason, api, wants_list) = ("provider_refused", exchange.api, exchange.wants_list);
     let why = UnmanagedReason::new(Status::FailedOpen, reason, refusal);
     let (metrics, session) = (&exchange.shared.metrics, &request.spec.id);
@@ -252,6 +262,7 @@ async fn send_original(
     let body = request.references.restore(request.body.clone());
     let body = body.text().as_bytes().clone();
     let mut answer = match exchange.send(body).await {
+        Ok(response) if is_about_the_body(response.status()) => refused.into_response(),
         Ok(response) => stream_back(response, active),
         Err(error) => return unreachable(api, &error),
     };

@@ -42,7 +42,8 @@ pub enum Fault {
     HalfAnEvent,
     /// Ends the stream in its middle with the provider's error event. An answer that is no stream is a 500.
     ErrorEvent,
-    /// A status with the provider's error body: 401, 403, 413, 429, 500, 503, 529 and others.
+    /// A status with the provider's error body: 401, 403, 413, 429, 500, 503, 529 and others. The text of the answer,
+    /// if it has one, is the error's message.
     Status(u16),
     /// Status 200 and a body that is no JSON; in a stream, an event whose data is none.
     WrongJson,

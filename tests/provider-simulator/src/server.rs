@@ -305,7 +305,11 @@ fn answer(shared: &Shared, request: &Request) -> Outgoing {
                 .push(("retry-after".to_owned(), "1".to_owned()));
         }
         base.headers.extend(answer.headers.iter().cloned());
-        return base.whole(status, &wire::error(dialect, status, None, number));
+        let mut error = wire::error(dialect, status, None, number);
+        if !answer.said().is_empty() {
+            error["error"]["message"] = answer.said().into();
+        }
+        return base.whole(status, &error);
     }
     let now = shared.began.elapsed() + *lock(&shared.ahead);
     let counted: Usage = lock(&shared.cache).charge(request, &blocks, now);
