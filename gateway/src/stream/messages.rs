@@ -78,6 +78,22 @@ impl Messages {
         state.stopped(self.waits_for());
     }
 
+    /// Removes what the provider says of hidden calls from lists beside the content, such as
+    /// `safeguard_results`. Returns whether there was anything.
+    fn hide_results(&self, members: &mut Value) -> bool {
+        let hidden = self.blocks.current().filter(|block| block.is_hidden);
+        let ids = hidden.map(|block| &block.value.value["id"]);
+        let hidden: Vec<&Value> = ids.filter(|id| id.is_string()).collect();
+        let members = members.as_object_mut().into_iter().flatten();
+        let mut found = false;
+        for list in members.filter_map(|(_, value)| value.as_array_mut()) {
+            let all = list.len();
+            list.retain(|result| !hidden.contains(&&result["tool_use_id"]));
+            found |= list.len() < all;
+        }
+        found
+    }
+
     /// Changes the index of a block's event to the one that the client knows. An event of an
     /// unknown block is left as it is.
     fn show(&mut self, state: &AnswerState, index: u64, data: &mut Value) -> Passed {
@@ -140,8 +156,11 @@ impl ApiAnswer for Messages {
                 if state.progress.continues {
                     return Passed::Nothing;
                 }
+                let is_hiding = self.hide_results(&mut data["delta"]);
                 if state.is_continued() {
                     set(data, "usage", state.client_usage(&usage, &USAGE));
+                }
+                if state.is_continued() || is_hiding {
                     return Passed::Changed;
                 }
             }
@@ -169,6 +188,7 @@ impl ApiAnswer for Messages {
         state.usage = json!({});
         merge_usage(state, &body["usage"]);
         self.stopped(state, body);
+        self.hide_results(body);
     }
 
     fn waits_for(&self) -> WaitsFor {

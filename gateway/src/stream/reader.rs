@@ -18,6 +18,9 @@ use super::surrogates;
 use super::{Call, Progress, Round, ToolNames, number, set, write_event};
 use crate::api::Api;
 
+/// The members by which a client knows an answer.
+pub(super) const IDENTITY: [&str; 4] = ["id", "created", "created_at", "responseId"];
+
 /// Follows one answer through all of its rounds.
 ///
 /// Call [`event`](Self::event) for each event of a stream, or [`json`](Self::json) for a JSON body,
@@ -35,8 +38,8 @@ pub(crate) struct AnswerReader {
 #[derive(Debug, Default)]
 pub(super) struct AnswerState {
     tools: ToolNames,
-    /// How the answer began: its whole body, or the part of its first event that later rounds
-    /// copy, such as the id.
+    /// How the answer began: the part of its first event that later rounds copy, such as the id. Of
+    /// an answer that is no stream, the body of its last round under the [`IDENTITY`] of the first.
     pub(super) first: Value,
     /// The usage that the provider reported for the current round. Not an object if it reported
     /// none.
@@ -274,9 +277,15 @@ impl AnswerReader {
     /// by [`composed`](Self::composed).
     pub(crate) fn json(&mut self, mut body: Value) {
         self.api.json(&mut self.state, &mut body);
-        if !self.state.is_continued() {
-            self.state.first = body;
+        // What the provider says beside the message is about its last round, but to the client the
+        // answer is the one that began first.
+        let first = &self.state.first;
+        for key in IDENTITY.iter().filter(|key| body.get(key).is_some()) {
+            if let Some(began) = first.get(key) {
+                set(&mut body, key, began.clone());
+            }
         }
+        self.state.first = body;
         self.state.progress.finished = true;
     }
 

@@ -196,3 +196,72 @@ proptest! {
         }
     }
 }
+
+/// What a provider says beside an answer that is no stream is about its last round. The client knows the answer by how it
+/// began.
+#[test]
+fn what_stands_beside_an_answer_is_of_its_last_round() {
+    for (api, calls, id) in [
+        (Api::Chat, "/choices/0/message/tool_calls", "id"),
+        (Api::Messages, "/content", "id"),
+        (Api::Responses, "/output", "id"),
+        (Api::Gemini, "/candidates/0/content/parts", "responseId"),
+    ] {
+        let tools = HashSet::from([TOOL.to_owned()]);
+        let mut reader = AnswerReader::new(api, Arc::new(tools));
+        let (_, mut hidden) = round(api);
+        hidden["beside"] = json!("first");
+        let (_, mut last) = round(api);
+        last["beside"] = json!("last");
+        last[id] = json!("another");
+        let list = last.pointer_mut(calls).unwrap().as_array_mut().unwrap();
+        list.pop();
+        let began = hidden[id].clone();
+        reader.json(hidden);
+        assert!(reader.take_round().continues, "{api:?}");
+        reader.json(last);
+        assert!(!reader.take_round().continues, "{api:?}");
+        let composed: Value = serde_json::from_str(&reader.composed().unwrap()).unwrap();
+        assert_eq!(composed["beside"], "last", "{api:?}: {composed}");
+        assert_eq!(composed[id], began, "{api:?}: {composed}");
+    }
+}
+
+/// What a provider says of each call, such as a verdict, reaches the client for its own calls.
+#[test]
+fn results_of_hidden_calls_are_hidden() {
+    let result = |id: &str| json!({"tool_use_id": id, "verdict": "not_flagged"});
+    let results = json!([result("t"), result("own")]);
+    let own = json!({"type": "tool_use", "id": "own", "name": "run", "input": {}});
+    let reader = || {
+        let tools = HashSet::from([TOOL.to_owned()]);
+        AnswerReader::new(Api::Messages, Arc::new(tools))
+    };
+    let (mut events, mut body) = round(Api::Messages);
+
+    body["content"].as_array_mut().unwrap().push(own.clone());
+    body["safeguard_results"] = results.clone();
+    let mut whole = reader();
+    whole.json(body);
+    whole.take_round();
+    let composed: Value = serde_json::from_str(&whole.composed().unwrap()).unwrap();
+    assert_eq!(composed["safeguard_results"], json!([result("own")]));
+
+    let end = events.len() - 2;
+    events[end]["delta"]["safeguard_results"] = results;
+    let start = json!({"type": "content_block_start", "index": 2, "content_block": own});
+    events.insert(end, start);
+    let mut streamed = reader();
+    let mut out = Vec::new();
+    for data in events {
+        let mut events = Events::default();
+        events.push(format!("data: {data}\n\n").as_bytes());
+        streamed.event(&events.next().unwrap(), &mut out);
+    }
+    let out = String::from_utf8(out).unwrap();
+    let results = json!([result("own")]).to_string();
+    assert!(
+        out.contains(&format!("\"safeguard_results\":{results}")),
+        "{out}"
+    );
+}
