@@ -456,7 +456,11 @@ impl Agent {
         let program = command.first().map(Path::new).and_then(Path::file_stem);
         let arguments = command.iter().skip(1);
         Self {
-            name: program.unwrap_or_default().to_string_lossy().into_owned(),
+            name: match program.unwrap_or_default().to_string_lossy() {
+                // Codex for editors, with the same settings and arguments.
+                name if name == "codex-acp" => "codex".to_owned(),
+                name => name.into_owned(),
+            },
             arguments: arguments
                 .map(|argument| argument.to_string_lossy().into_owned())
                 .collect(),

@@ -96,15 +96,16 @@ fn an_address_in_an_agents_own_configuration_is_the_upstream() {
         _ => None,
     };
     let of = |name: &str| Addresses::of(&Upstream::default(), &agent(name), &env).unwrap();
-    let codex = of("codex");
-    assert_eq!(
-        codex.urls().openai.as_deref(),
-        Some("https://corp.example/v1")
-    );
-    assert!(
-        codex.told()[0].contains("config.toml")
-            && codex.told()[1].contains("OPENAI_BASE_URL stays")
-    );
+    for codex in ["codex", "codex-acp"].map(of) {
+        assert_eq!(
+            codex.urls().openai.as_deref(),
+            Some("https://corp.example/v1")
+        );
+        assert!(
+            codex.told()[0].contains("config.toml")
+                && codex.told()[1].contains("OPENAI_BASE_URL stays")
+        );
+    }
     assert_eq!(
         of("opencode").urls().anthropic.as_deref(),
         Some("https://a.corp.example/v1")
