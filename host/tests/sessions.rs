@@ -1335,6 +1335,38 @@ fn a_compaction_is_reported_in_the_count_of_its_trigger() {
     }
 }
 
+/// A provider may count far less than the host. Whether a compaction reached its goal is said in the count that triggered
+/// it.
+#[test]
+fn a_compaction_is_judged_in_the_count_of_its_trigger() {
+    let home = tempfile::tempdir().unwrap();
+    let config = "compression: {timing: threshold}\n";
+    std::fs::write(home.path().join("config.yaml"), config).unwrap();
+    let host = contexture::Host::open(&contexture::HostOptions::in_home(home.path())).unwrap();
+    let mut session = host.session("s").model("gpt-4o", 128_000).open().unwrap();
+    let mut messages =
+        vec![json!({"role": "system", "content": "A rule of the house. ".repeat(10_000)})];
+    for turn in 0..40 {
+        let text = format!("Step {turn}. {}", "A line of the report. ".repeat(250));
+        messages.push(json!({"role": "user", "content": text}));
+        messages.push(json!({"role": "assistant", "content": "Done."}));
+    }
+    messages.push(json!({"role": "user", "content": "Go on."}));
+    let never = TurnOptions::default().compact(Compact::Never);
+    let body = body(&messages);
+    session.turn_with(&body, None, &never).unwrap();
+    let counted = session.state().prompt_tokens;
+    session.update_usage(&Usage::default().input_tokens(counted * 7 / 10));
+    let turn = session.turn(&body).unwrap();
+    let report = turn.compaction.unwrap();
+    assert!(
+        report.tokens_before > 64_000 && report.tokens_after < 64_000,
+        "{report:?}"
+    );
+    assert!(report.counted_tokens.1 > 64_000, "{report:?}");
+    assert!(!report.reason.contains("still above"), "{report:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 

@@ -280,8 +280,8 @@ impl AnswerReader {
         // What the provider says beside the message is about its last round, but to the client the
         // answer is the one that began first.
         let first = &self.state.first;
-        for key in IDENTITY.iter().filter(|key| body.get(key).is_some()) {
-            if let Some(began) = first.get(key) {
+        for key in IDENTITY {
+            if let (Some(began), Some(_)) = (first.get(key), body.get(key)) {
                 set(&mut body, key, began.clone());
             }
         }

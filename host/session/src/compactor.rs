@@ -369,9 +369,11 @@ impl Compactor {
         let committed = Committed::new(current.history.facts.compactions)
             .inserted(new.filter(|id| id.0 >= before.next_id()).collect())
             .entries(proposal.entries);
-        let state = current.state();
         let counted_tokens = (counted_before, current.counted_tokens());
         let tokens_after = in_count_of(tokens_before, counted_tokens);
+        let mut state = current.state();
+        // The provider has not seen this prompt yet, but the engine's words stand beside its count.
+        state.reported_tokens.get_or_insert(tokens_after);
         let exceeded = (state.room_for_prompt()).filter(|room| tokens_after > *room);
         let told = engine.call("committed", Deadline::Extended, move |engine| {
             engine.committed(&committed);
