@@ -90,26 +90,6 @@ fn sessions_move_into_a_database_and_back() {
 }
 
 #[test]
-fn tables_of_a_newer_program_are_not_to_be_migrated() {
-    let Some(server) = Server::start() else {
-        return;
-    };
-    let home = Home::new();
-    let config = "transcript: {store: postgres, mode: full}\n";
-    home.put("home/config.yaml", config);
-    let contexture = |line: &str| with(&server, &home, line);
-    let status = contexture("store status").exits(1);
-    status.stderr_has("`contexture store migrate`");
-    contexture("store migrate").exits(0);
-    server.run("INSERT INTO contexture.migrations (version) VALUES (99)");
-    for (line, code) in [("store status", 1), ("store migrate", 3), ("sessions list", 3)] {
-        let ran = contexture(line).exits(code);
-        ran.stderr_has("update this program");
-        assert!(!ran.stderr.contains("run `contexture store migrate`"));
-    }
-}
-
-#[test]
 fn an_import_goes_into_the_database() {
     let Some(server) = Server::start() else {
         return;

@@ -107,10 +107,14 @@ impl Answer {
 
     /// An answer that goes wrong. What else it says comes before that, as far as the fault lets it.
     pub fn fault(fault: Fault) -> Self {
-        Self::text(
-            "What is said before something goes wrong, and is long enough to be cut in its middle.",
-        )
-        .failing(fault)
+        let said = match fault {
+            // A status has the provider's own words.
+            Fault::Status(_) => Self::default(),
+            _ => Self::text(
+                "What is said before something goes wrong, and is long enough to be cut in its middle.",
+            ),
+        };
+        said.failing(fault)
     }
 
     /// And then this.
