@@ -6,50 +6,54 @@
 //! proposes the new window.
 //!
 //! Each step is a submodule: `spots`, `arrange` with `shorten`, and `write` with `propose` and
-//! `pieces`. All of them are methods of [`Compactor`], which holds what a compaction needs to know.
+//! `pieces`. Between turns, `prepare` says which summaries the next compaction will need. All of them are methods of [`Compactor`], which holds what a compaction needs to know.
 //! Nothing of the session changes until the host has committed the proposal, except that new nodes
 //! are stored ahead.
 
 mod arrange;
 mod pieces;
+mod prepare;
 mod propose;
 mod shorten;
 mod spots;
 mod write;
 
+use std::collections::HashMap;
+
 use contexture_engine_api::{
-    Compaction, CompressOrder, Floor, MessageId, MessageView, Outcome, grouped,
+    Compaction, CompressOrder, CompressRequest, Floor, MessageId, MessageKind, MessageView,
+    Outcome, WindowState, grouped, with_views,
 };
-use contexture_summaries::{Headroom, Sizes};
+use contexture_summaries::{Headroom, Sizes, to_host_tokens};
 
 use crate::dag::outline::Outline;
 use crate::dag::{Node, NodeId};
 use crate::error::StoreError;
+use crate::model_trust::ModelTrust;
 use crate::session_state::SessionState;
-use crate::settings::{Budgets, HEADING_TOKENS, Settings};
-use crate::staging::Staging;
-use crate::summarise::{Trouble, Written};
+use crate::settings::{Budgets, Settings};
+use crate::store::Key;
+use crate::summarise::Written;
+use crate::texts::Texts;
 use arrange::Arranged;
 
 /// The approximate number of tokens of the text around the nodes of a block: its mark and its first
 /// lines.
 const PREAMBLE_TOKENS: u64 = 80;
 
-/// How a compaction may use the model. The texts that are prepared are used in every case.
+/// How a compaction may use the model. The texts that are ready are used in every case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ModelUse {
-    /// There is no model, or it failed recently and is in cool-down. Missing texts are extracted.
-    None {
-        /// Whether a model is configured. If so, extracts count as degraded and are redone later.
-        wanted: bool,
-    },
+    /// No model is configured. Missing texts are extracted, and that is final.
+    None,
     /// Somebody waits for the result, so the model is called for every missing text.
     Now,
     /// Missing texts are not written. The messages that need one stay in the window until the
     /// background has prepared it.
     Prepared,
-    /// Missing texts are extracted, because the window is too full to wait for the model.
-    PreparedOrNone,
+    /// Missing texts are extracted and redone later, because the model failed recently or the window
+    /// is too full to wait for it.
+    Later,
 }
 
 /// A proposal that the host has neither committed nor discarded yet. If it is committed, it says
@@ -64,16 +68,13 @@ pub(crate) struct Proposal {
     /// Whether nodes were replaced by their children. Messages may have become loose then, so the
     /// loose messages have to be read again.
     pub(crate) took_apart: bool,
-    /// Whether the model wrote some of the new texts, which shows that it works.
-    pub(crate) model_wrote: bool,
     pub(crate) sizes: Sizes,
     pub(crate) degraded: bool,
 }
 
-/// The result of a compaction: a proposal with what went wrong with the model, if anything did, or
-/// the reason why the window stays as it is.
+/// The result of a compaction: a proposal, or the reason why the window stays as it is.
 pub(crate) enum Compacted {
-    Proposed(Box<Proposal>, Compaction, Option<Trouble>),
+    Proposed(Box<Proposal>, Compaction),
     Unchanged(Outcome),
 }
 
@@ -87,17 +88,49 @@ pub(crate) struct Compactor<'a, 'm> {
     pub(crate) trigger: u64,
     /// The size that an arrangement should not exceed. The first one that reaches it is taken.
     pub(crate) goal: u64,
-    /// The user's last message may be shortened if it and `fixed` together exceed this size. The
-    /// request cannot be sent otherwise.
-    pub(crate) may_shorten_user: u64,
-    pub(crate) staging: &'a Staging,
+    pub(crate) texts: &'a Texts,
     pub(crate) views: &'a [MessageView<'m>],
     pub(crate) fixed: u64,
-    pub(crate) focus: Option<&'a str>,
+    /// The size of the prompt before the compaction.
+    pub(crate) before: u64,
     pub(crate) model: ModelUse,
     /// Why the model is not called now, if it is in a cool-down.
     pub(crate) cool_down: Option<String>,
     pub(crate) order: &'a CompressOrder,
+}
+
+impl<'a> Compactor<'a, 'a> {
+    /// A compaction that calls no model. The last three fields say whether it may.
+    pub(crate) fn new(
+        session: &'a SessionState,
+        settings: &'a Settings,
+        texts: &'a Texts,
+        window: &WindowState,
+        request: &CompressRequest<'a>,
+    ) -> Self {
+        let before = window.fixed_tokens + sum(request.messages);
+        let mut budgets = settings.budgets(window);
+        // The budgets count tokens as the host reports them, but here the messages are counted.
+        // Scaling the limits makes both comparable.
+        let scale = to_host_tokens(before, window);
+        for limit in [&mut budgets.soft, &mut budgets.hard, &mut budgets.usable] {
+            *limit = (*limit as f64 * scale) as u64;
+        }
+        Self {
+            session,
+            settings,
+            trigger: budgets.trigger(window),
+            goal: budgets.goal(window),
+            budgets,
+            texts,
+            views: request.messages,
+            fixed: window.fixed_tokens,
+            before,
+            model: ModelUse::None,
+            cool_down: None,
+            order: request.order,
+        }
+    }
 }
 
 impl Compactor<'_, '_> {
@@ -108,9 +141,12 @@ impl Compactor<'_, '_> {
     /// # Errors
     /// Returns an error if the store fails, if the caller cancels, or if the window shows a message
     /// that this engine was never given.
-    pub(crate) fn run(self, headroom: &mut Headroom) -> Result<Compacted, StoreError> {
+    pub(crate) fn run(
+        self,
+        headroom: &mut Headroom,
+        trust: &mut ModelTrust,
+    ) -> Result<Compacted, StoreError> {
         let outline = Outline::of(self.views);
-        let before = self.fixed + sum(self.views);
         let spots = self.spots()?;
         let floor = self.floor(&outline);
 
@@ -123,7 +159,7 @@ impl Compactor<'_, '_> {
         if !arrangement.does_something() && !self.can_condense(&arrangement) {
             // The prompt can be too large although nothing is left to summarise. Saying which parts
             // are too large is the only help then.
-            let outcome = match !self.order.force && before >= self.budgets.hard {
+            let outcome = match !self.order.force && self.before >= self.budgets.hard {
                 true => self.floor_too_high(floor.max(arrangement.kept)),
                 false => Outcome::NothingToDo(
                     "everything before the fresh tail is summarised already".to_owned(),
@@ -131,18 +167,72 @@ impl Compactor<'_, '_> {
             };
             return Ok(Compacted::Unchanged(outcome));
         }
-        let sizes = self.sizes(before, arrangement.estimate);
+        let sizes = self.sizes(arrangement.estimate);
         // This is checked before any summary is written, because writing costs time and model
         // calls.
         if let Some(reason) = headroom.refuses(self.order, sizes) {
             return Ok(Compacted::Unchanged(Outcome::Deferred(reason)));
         }
-        self.propose(&arrangement, before, floor, headroom)
+        self.propose(&arrangement, floor, headroom, trust)
     }
 
-    fn sizes(&self, before: u64, after: u64) -> Sizes {
+    /// Reads the messages of new leaves, and passes them on leaf by leaf. Returns their keys, and what
+    /// `read` makes of them. Messages that the window shows as they are stored are not read from the
+    /// store.
+    fn with_messages<T>(
+        &self,
+        leaves: &[Vec<MessageId>],
+        read: impl FnOnce(Vec<Vec<MessageView<'_>>>) -> T,
+    ) -> Result<(Vec<Vec<Key>>, T), StoreError> {
+        let store = &self.session.store;
+        let loose = self.session.loose()?;
+        // The store masks what it reads, if secrets are to be masked. The window is as it was sent.
+        let may_show = !self.settings.redact;
+        let shown = self.views.iter();
+        let shown = shown.filter(|view| may_show && view.kind() == MessageKind::Original);
+        let shown: HashMap<MessageId, &MessageView<'_>> =
+            shown.map(|view| (view.id(), view)).collect();
+        let mut unseen = Vec::new();
+        let mut found = Vec::with_capacity(leaves.len());
+        for ids in leaves {
+            let mut leaf = Vec::with_capacity(ids.len());
+            for id in ids {
+                let loose = loose.get(id);
+                let key = match loose {
+                    Some(loose) => Some(loose.key),
+                    None => store.key(self.session.id, *id)?,
+                };
+                let Some(key) = key else { continue };
+                // The client may have told the time only once.
+                let view = loose
+                    .zip(shown.get(id))
+                    .map(|(loose, view)| match loose.at {
+                        Some(at) => view.with_time(at),
+                        None => **view,
+                    });
+                if view.is_none() {
+                    unseen.push(key);
+                }
+                leaf.push((key, view));
+            }
+            found.push(leaf);
+        }
+        let stored = store.owned_messages(&unseen)?;
+        let result = with_views(&stored, |stored| {
+            let mut stored = stored.iter().copied();
+            let views = found.iter().map(|leaf| {
+                let views = leaf.iter().map(|(_, view)| view.or_else(|| stored.next()));
+                views.flatten().collect()
+            });
+            read(views.collect())
+        });
+        let keys = |leaf: Vec<(Key, _)>| leaf.into_iter().map(|(key, _)| key).collect();
+        Ok((found.into_iter().map(keys).collect(), result))
+    }
+
+    fn sizes(&self, after: u64) -> Sizes {
         Sizes {
-            before,
+            before: self.before,
             after,
             trigger: self.trigger,
         }
@@ -160,7 +250,7 @@ impl Compactor<'_, '_> {
     }
 
     fn model_wanted(&self) -> bool {
-        self.model != ModelUse::None { wanted: false }
+        self.model != ModelUse::None
     }
 
     fn floor_too_high(&self, floor_tokens: u64) -> Outcome {
@@ -172,11 +262,6 @@ impl Compactor<'_, '_> {
             grouped(self.budgets.hard)
         )))
     }
-}
-
-/// Returns the approximate number of tokens of a node in the window, its heading included.
-fn cost(node: &Node) -> u64 {
-    node.tokens + HEADING_TOKENS
 }
 
 fn sum(views: &[MessageView<'_>]) -> u64 {

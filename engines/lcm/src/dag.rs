@@ -15,6 +15,8 @@ pub(crate) mod plan;
 use contexture_engine_api::MessageId;
 use serde::{Deserialize, Serialize};
 
+use crate::settings::HEADING_TOKENS;
+
 /// The number of a summary node, unique within its session. It is written as `s` and the number,
 /// such as `s12`, in the window and in the arguments of tools.
 #[derive(
@@ -44,33 +46,18 @@ impl std::str::FromStr for NodeId {
     }
 }
 
-/// How the text of a node was made, best first. If a text is at a low level, it is replaced when a
-/// model has written a better one. The numbers are those of the store.
+/// How the text of a node was made. An extract is replaced when a model has written a better text.
+/// The numbers are those of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Level {
     /// The messages themselves, if they are so short that no summary could be shorter.
     Verbatim = 0,
-    /// A summary that the model wrote within the budget it was first asked for.
+    /// A summary that the model wrote.
     Normal = 1,
-    /// A summary that the model wrote when it was asked for half the budget, because its first
-    /// answer was unusable.
-    Aggressive = 2,
     /// A text that was extracted from the sources without a model, because there was none or it
     /// failed.
     Deterministic = 3,
-}
-
-impl Level {
-    /// Returns whether a model wrote the text.
-    pub(crate) fn is_by_model(self) -> bool {
-        matches!(self, Self::Normal | Self::Aggressive)
-    }
-
-    /// Returns whether a model could write a better text, so that the node should be written again.
-    pub(crate) fn is_lower(self) -> bool {
-        matches!(self, Self::Aggressive | Self::Deterministic)
-    }
 }
 
 /// The direct sources of a node. They never change, even if the text of the node is written again.
@@ -105,7 +92,66 @@ pub(crate) struct Node {
     /// epoch. None if no message has a time.
     pub(crate) from_ms: Option<i64>,
     pub(crate) to_ms: Option<i64>,
-    /// Whether a model is to write the text again. It is false for a text that a model wrote to
-    /// replace another, whatever its level.
+    /// Whether a model is to write the text again, because it was extracted.
     pub(crate) degraded: bool,
+}
+
+impl Node {
+    /// A leaf over these messages whose text is still to be written.
+    pub(crate) fn without_text(id: NodeId, span: Span) -> Self {
+        Self {
+            id,
+            depth: 0,
+            level: Level::Verbatim,
+            text: String::new(),
+            tokens: 0,
+            messages: span.messages,
+            source_tokens: 0,
+            first: span.first,
+            last: span.last,
+            from_ms: None,
+            to_ms: None,
+            degraded: false,
+        }
+    }
+
+    /// Returns the approximate number of tokens of the node in the window, its heading included.
+    pub(crate) fn cost(&self) -> u64 {
+        self.tokens + HEADING_TOKENS
+    }
+
+    pub(crate) fn span(&self) -> Span {
+        Span::of_nodes([self].into_iter())
+    }
+}
+
+/// The messages that a text is about, by the first, the last and their number. In one conversation
+/// this tells a node or a leaf that is still to be made from all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Span {
+    pub(crate) first: MessageId,
+    pub(crate) last: MessageId,
+    pub(crate) messages: u64,
+}
+
+impl Span {
+    pub(crate) fn of_messages(ids: &[MessageId]) -> Self {
+        Self {
+            first: ids.iter().min().copied().unwrap_or(MessageId(0)),
+            last: ids.iter().max().copied().unwrap_or(MessageId(0)),
+            messages: ids.len() as u64,
+        }
+    }
+
+    pub(crate) fn of_nodes<'n>(nodes: impl Iterator<Item = &'n Node> + Clone) -> Self {
+        let (first, last) = (
+            nodes.clone().map(|it| it.first),
+            nodes.clone().map(|it| it.last),
+        );
+        Self {
+            first: first.min().unwrap_or(MessageId(0)),
+            last: last.max().unwrap_or(MessageId(0)),
+            messages: nodes.map(|node| node.messages).sum(),
+        }
+    }
 }

@@ -2,9 +2,8 @@
 //!
 //! [`Engine`] implements [`ContextEngine`] for one open session and ties the parts together. The
 //! messages and the frontier are in [`SessionState`]. A compaction is the work of [`Compactor`],
-//! whose result stays a proposal until the host commits or discards it. Between turns
-//! [`Background`] asks the model for the summaries that the next compaction will need, and
-//! [`Staging`] keeps them until then.
+//! whose result stays a proposal until the host commits or discards it. Between turns [`Texts`] asks
+//! the model for the summaries that the next compaction will need, and keeps them until then.
 //!
 //! This module decides when a compaction is due and how it may use the model. It also masks secrets
 //! on the way into the store if the settings ask for it. The tools of the model are in [`tools`],
@@ -17,30 +16,27 @@ use std::sync::Arc;
 
 use contexture_engine_api::{
     BackgroundCall, Committed, CompressRequest, ContextEngine, Cut, Decision, Delivery,
-    EngineError, LogLevel, MessageId, MessageView, ModelAnswer, ModelFailure, OpenRequest, Outcome,
+    EngineError, LogLevel, MessageId, ModelAnswer, ModelFailure, OpenRequest, Outcome,
     OwnedMessage, ToolCall, ToolSpec, WindowState, grouped, with_views,
 };
-use contexture_summaries::{Headroom, to_host_tokens};
+use contexture_summaries::Headroom;
 use serde_json::{Value, json};
 
-use crate::background::{Answered, Background};
 use crate::compact::{Compacted, Compactor, ModelUse, Proposal};
 use crate::error::StoreError;
 use crate::model_trust::ModelTrust;
 use crate::session_state::SessionState;
 use crate::settings::Settings;
 use crate::shared::{Shared, SourceGuard};
-use crate::staging::Staging;
 use crate::store::nodes;
 use crate::store::redact;
+use crate::summarise::AT_ONCE;
+use crate::texts::Texts;
 use crate::tools;
 
 /// Summaries are prepared as soon as the prompt has reached this share of the soft threshold, so
 /// that they are ready when a compaction is due.
 const PREPARE_FROM: f64 = 0.80;
-/// The maximum number of texts that are prepared concurrently. If the model is in doubt after
-/// repeated failures, only one text is prepared at a time.
-const MAX_TEXTS: usize = 8;
 
 /// The engine of one open session. It holds no messages in memory beyond what the current call
 /// needs, because all of them can be read from the transcript.
@@ -53,8 +49,7 @@ pub(crate) struct Engine {
     /// The name of the session. It is needed to open the session again after damage.
     name: String,
     data_dir: PathBuf,
-    staging: Staging,
-    background: Background,
+    texts: Texts,
     proposal: Option<Proposal>,
     /// A compaction that the host has committed but that could not be stored yet, for example
     /// because the disk is full or the file is locked. Every call that depends on the frontier
@@ -88,8 +83,7 @@ impl Engine {
             source_guard,
             name: request.session.to_owned(),
             data_dir: request.data_dir.to_owned(),
-            staging: Staging::default(),
-            background: Background::default(),
+            texts: Texts::default(),
             proposal: None,
             unsettled: None,
             window: RefCell::new(request.window.clone()),
@@ -111,8 +105,7 @@ impl Engine {
         let request = OpenRequest::new(&self.name, "{}", &self.data_dir, services, &window);
         self.session = self.shared.session(self.settings.redact, &request)?;
         self.source_guard = self.shared.lend(self.session.store.source()?.clone());
-        self.staging = Staging::default();
-        self.background.forget();
+        self.texts.retain(|_| false);
         Ok(())
     }
 
@@ -130,13 +123,11 @@ impl Engine {
     fn discard_outdated(&mut self, cut: Option<Cut>, revised: &HashSet<MessageId>) {
         if let Some(cut) = cut {
             self.withdraw();
-            self.background.forget();
-            self.staging.retain(|id| cut.keeps(id));
+            self.texts.retain(|id| cut.keeps(id));
             self.headroom.things_changed();
         }
         if !revised.is_empty() {
-            self.staging.retain(|id| !revised.contains(&id));
-            self.background.forget_leaves_over(revised);
+            self.texts.retain(|id| !revised.contains(&id));
         }
     }
 
@@ -166,11 +157,8 @@ impl Engine {
         }
         let usable = self.settings.budgets(&self.window.borrow()).usable;
         self.session.forget_readings(usable);
-        let better: Vec<_> = proposal.better.iter().map(|(id, _)| *id).collect();
-        self.staging.used(&proposal.covered, &better);
-        self.background
-            .forget_leaves_over(&proposal.covered.iter().copied().collect());
-        self.background.frontier_moved(&self.session);
+        let covered: HashSet<MessageId> = proposal.covered.iter().copied().collect();
+        self.texts.retain(|id| !covered.contains(&id));
         Ok(())
     }
 
@@ -183,32 +171,20 @@ impl Engine {
         self.window.borrow().clone()
     }
 
-    /// Decides how a compaction may use the model. `before` is the size of the prompt and `hard`
-    /// the threshold from which nothing may wait, both in tokens. If the caller may wait, the model
-    /// is called now, unless it is in cool-down. Otherwise prepared texts are used. What is not
-    /// prepared waits for a later compaction if the prompt is below `hard` and the host makes
-    /// background calls, and is extracted without the model if not.
-    fn model_use(
-        &self,
-        may_wait: bool,
-        force: bool,
-        cooling: bool,
-        before: u64,
-        hard: u64,
-    ) -> ModelUse {
+    /// Decides how a compaction may use the model. If the caller may wait, the model is called now,
+    /// unless it is in cool-down. Otherwise what is not ready waits for a later compaction if the
+    /// prompt is below the hard threshold and the host makes background calls, and is extracted
+    /// without the model if not.
+    fn model_use(&self, compactor: &Compactor<'_, '_>, cooling: bool) -> ModelUse {
+        let (order, is_full) = (compactor.order, compactor.before >= compactor.budgets.hard);
         if self.session.services.model().is_none() {
-            return ModelUse::None { wanted: false };
+            return ModelUse::None;
         }
-        if may_wait {
-            return match cooling {
-                true => ModelUse::None { wanted: true },
-                false => ModelUse::Now,
-            };
-        }
-        let can_wait = self.has_background && !cooling && !force && before < hard;
-        match can_wait {
-            true => ModelUse::Prepared,
-            false => ModelUse::PreparedOrNone,
+        match order.may_wait_for_model {
+            _ if cooling => ModelUse::Later,
+            true => ModelUse::Now,
+            false if self.has_background && !order.force && !is_full => ModelUse::Prepared,
+            false => ModelUse::Later,
         }
     }
 
@@ -251,8 +227,8 @@ impl ContextEngine for Engine {
             && self.has_background
             && self.session.services.model().is_some()
             && self.trust.withheld().is_none()
-            && self.background.prepares_leaves()
-            && self.staging.leaves() == 0;
+            && self.texts.makes_leaves()
+            && self.texts.leaf_count() == 0;
         if waits {
             return Decision::No(format!(
                 "the prompt has {} tokens, and its summaries are being prepared; a compaction waits for \
@@ -357,7 +333,7 @@ impl ContextEngine for Engine {
         Ok(answer.to_string())
     }
 
-    fn background(&mut self, _request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
+    fn background(&mut self, request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
         self.has_background = true;
         // During a cool-down a background call would most likely fail like the ones before it.
         let no_model = self.session.services.model().is_none() || self.trust.withheld().is_some();
@@ -371,36 +347,33 @@ impl ContextEngine for Engine {
         let budgets = self.settings.budgets(&window);
         let likely = window.fixed_tokens + budgets.tail + budgets.summaries;
         let due = window.is_near(budgets.soft, likely, PREPARE_FROM);
-        let most = match self.trust.in_doubt() {
-            true => 1,
-            false => MAX_TEXTS,
-        };
-        let calls = self.background.calls(
-            &self.session, &self.settings, &budgets, &mut self.staging, due, most,
-        );
-        calls.unwrap_or_else(|error| {
-            self.log(
-                LogLevel::Warn,
-                &format!("no summary is being prepared: {error}"),
-            );
-            Vec::new()
-        })
+        // Planning takes time, so it waits until the texts of the last plan are written.
+        if self.texts.in_the_making() == 0 {
+            let most = match self.trust.in_doubt() {
+                true => 1,
+                false => AT_ONCE,
+            };
+            let (session, texts) = (&self.session, &self.texts);
+            let compactor = Compactor::new(session, &self.settings, texts, &window, request);
+            match compactor.wanted(due, most) {
+                Ok(wanted) => {
+                    for (purpose, job) in wanted {
+                        self.texts.add(purpose, job, &self.session);
+                    }
+                }
+                Err(error) => {
+                    let line = format!("no summary is being prepared: {error}");
+                    self.log(LogLevel::Warn, &line);
+                }
+            }
+        }
+        self.texts.calls(self.session.services.now_ms())
     }
 
     fn background_done(&mut self, id: u64, answer: Result<ModelAnswer, ModelFailure>) {
-        let answered = self
-            .background
-            .answered(id, answer, &self.session, &mut self.staging);
-        match answered {
-            Answered::Written => {
-                self.trust.succeeded();
-                self.headroom.things_changed();
-            }
-            Answered::Failed(failure) => {
-                self.trust.failed(&failure, 1);
-                self.headroom.things_changed();
-            }
-            Answered::Nothing => {}
+        let (session, trust) = (&self.session, &mut self.trust);
+        if self.texts.answered(id, answer, session, trust) {
+            self.headroom.things_changed();
         }
     }
 
@@ -443,8 +416,8 @@ impl ContextEngine for Engine {
             "compactions_in_this_process": self.compactions,
             "stopped": self.headroom.reason(),
             "background": {
-                "calls_out": self.background.out(),
-                "leaves_ready": self.staging.leaves(),
+                "calls_out": self.texts.calls_out(),
+                "leaves_ready": self.texts.leaf_count(),
             },
             "summary_model": services.model().map(|model| model.name),
             "cool_down": self.trust.withheld(),
@@ -465,60 +438,24 @@ impl Engine {
                 "the model's context length is not known: set `model.context_length`".to_owned(),
             ));
         }
-        let mut budgets = self.settings.budgets(&window);
-        let counted: u64 = window.fixed_tokens
-            + request
-                .messages
-                .iter()
-                .map(MessageView::tokens)
-                .sum::<u64>();
-        // The budgets count tokens as the host reports them, but the compactor counts the messages
-        // itself. Scaling the limits makes both comparable.
-        let scale = to_host_tokens(counted, &window);
-        for limit in [&mut budgets.soft, &mut budgets.hard, &mut budgets.usable] {
-            *limit = (*limit as f64 * scale) as u64;
-        }
+        let (session, texts) = (&self.session, &self.texts);
+        let mut compactor = Compactor::new(session, &self.settings, texts, &window, request);
+        let (counted, soft) = (compactor.before, compactor.budgets.soft);
         // A user who forces a compaction may have fixed the problem, for example a wrong key. The
         // cool-down would hide that.
         let cool_down = self.trust.withheld().filter(|_| !order.force);
         let cool_down = cool_down.map(|it| it.reason(self.session.services.now_ms()));
-        let model = self.model_use(
-            order.may_wait_for_model,
-            order.force,
-            cool_down.is_some(),
-            counted,
-            budgets.hard,
-        );
-        let compactor = Compactor {
-            session: &self.session,
-            settings: &self.settings,
-            trigger: budgets.trigger(&window),
-            goal: budgets.goal(&window),
-            budgets,
-            may_shorten_user: budgets.usable,
-            staging: &self.staging,
-            views: request.messages,
-            fixed: window.fixed_tokens,
-            focus: order.focus.as_deref(),
-            model,
-            cool_down,
-            order,
-        };
-        match compactor.run(&mut self.headroom)? {
-            Compacted::Proposed(proposal, compaction, trouble) => {
-                if proposal.model_wrote {
-                    self.trust.succeeded();
-                }
-                if let Some(trouble) = trouble.filter(|trouble| trouble.texts > 0) {
-                    self.trust.failed(&trouble.failure, trouble.texts);
-                }
+        compactor.model = self.model_use(&compactor, cool_down.is_some());
+        compactor.cool_down = cool_down;
+        match compactor.run(&mut self.headroom, &mut self.trust)? {
+            Compacted::Proposed(proposal, compaction) => {
                 self.proposal = Some(*proposal);
                 Ok(Outcome::Compacted(compaction))
             }
             Compacted::Unchanged(outcome) => {
                 // Without this stop the engine would try the same useless compaction before every
                 // request.
-                if counted >= budgets.soft && self.headroom.stopped(&window).is_none() {
+                if counted >= soft && self.headroom.stopped(&window).is_none() {
                     let reason = "the last compaction found nothing that it could make smaller; the next is tried \
                                   when the prompt has grown, or when more is prepared";
                     self.headroom.stop(reason.to_owned(), &window);

@@ -10,7 +10,6 @@
 //! window.
 
 mod assemble;
-mod background;
 mod compact;
 mod dag;
 mod dates;
@@ -24,10 +23,10 @@ pub mod search;
 mod session_state;
 mod settings;
 mod shared;
-mod staging;
 pub mod store;
 mod summarise;
 mod text;
+mod texts;
 mod tool_names;
 mod tools;
 mod transcript;

@@ -12,7 +12,7 @@ use contexture_engine_api::{FailureKind, ModelFailure, Services};
 use contexture_summaries::{CoolDown, CoolDowns};
 
 /// The number of consecutive failed texts from which the model is to blame and not the texts.
-pub(crate) const PATIENCE: u32 = 3;
+pub(crate) const PATIENCE: usize = 3;
 
 /// What the last answers of the model say about it. The cool-downs are kept in the data directory,
 /// so that they survive the process.
@@ -21,7 +21,7 @@ pub(crate) struct ModelTrust {
     services: Services,
     /// The number of texts that failed since the last success. Failures of the connection do not
     /// count.
-    failed_texts: u32,
+    failed_texts: usize,
 }
 
 impl ModelTrust {
@@ -44,14 +44,13 @@ impl ModelTrust {
         self.failed_texts >= PATIENCE
     }
 
-    /// Records that the model failed at so many texts in a row, at last like this. It starts a
-    /// cool-down as long as this kind of failure needs, unless the failure is about the text and
-    /// only few texts have failed in a row.
-    pub(crate) fn failed(&mut self, failure: &ModelFailure, texts: u32) {
+    /// Records that the model failed at a text, and returns whether it would fail at any other as
+    /// well. If so, a cool-down begins that is as long as this kind of failure needs.
+    pub(crate) fn failed(&mut self, failure: &ModelFailure) -> bool {
         if is_about_the_text(failure.kind) {
-            self.failed_texts = self.failed_texts.saturating_add(texts);
+            self.failed_texts += 1;
             if !self.in_doubt() {
-                return;
+                return false;
             }
         }
         // The host cancels calls for its own reasons, so a cancelled call says nothing about the
@@ -61,6 +60,7 @@ impl ModelTrust {
         {
             self.cool_downs.failed(&model.name, failure);
         }
+        true
     }
 
     /// Records that the model wrote a text, which ends its cool-down and clears the count of failed
@@ -98,26 +98,22 @@ mod tests {
         let mut trust = ModelTrust::open(host.data_dir(), host.services());
         let refused = ModelFailure::new(FailureKind::Refused, "no");
         for _ in 0..5 {
-            trust.failed(&refused, 1);
-            trust.failed(&refused, 1);
+            assert!(!trust.failed(&refused) && !trust.failed(&refused));
             assert!(trust.withheld().is_none());
             trust.succeeded();
         }
-        for _ in 0..PATIENCE {
+        for at in 1..=PATIENCE {
             assert!(!trust.in_doubt());
-            trust.failed(&refused, 1);
+            assert_eq!(trust.failed(&refused), at == PATIENCE);
         }
         assert!(trust.withheld().is_some() && trust.in_doubt());
-        trust.succeeded();
-        trust.failed(&refused, PATIENCE);
-        assert!(trust.withheld().is_some());
     }
 
     #[test]
     fn a_call_that_was_given_up_says_nothing_of_the_model() {
         let host = ScriptedHost::with_model(1);
         let mut trust = ModelTrust::open(host.data_dir(), host.services());
-        trust.failed(&ModelFailure::new(FailureKind::Cancelled, "closing"), 1);
+        trust.failed(&ModelFailure::new(FailureKind::Cancelled, "closing"));
         assert!(trust.withheld().is_none());
     }
 }

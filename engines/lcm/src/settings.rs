@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use contexture_embed::Embedder;
 
+use crate::dag::outline::Protection;
+
 /// The settings of the engine. Every key has a default; an unknown key is an error.
 /// The doc comments, defaults and ranges are the schema that a configuration is checked against.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -138,6 +140,14 @@ impl Settings {
     pub(crate) fn may_search(&self, other: &str) -> bool {
         let granted = |name: &String| name == "*" || name == other;
         self.searchable_sessions.iter().any(granted)
+    }
+
+    /// Returns what a compaction in a window with these budgets leaves as it is, if it can.
+    pub(crate) fn protection(&self, budgets: &Budgets) -> Protection {
+        Protection {
+            messages: self.fresh_tail_messages,
+            tokens: budgets.tail,
+        }
     }
 
     /// Derives the token budgets for one window. The budgets for summaries and for the fresh tail

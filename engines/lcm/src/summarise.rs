@@ -1,10 +1,9 @@
 //! Writes the text of a node, with or without a model.
 //!
-//! There are three levels. The model is first asked for a summary within the budget. If the answer
-//! is unusable, it is asked for a shorter one at half the budget. If that fails as well, or if
-//! there is no model, the text is extracted from the sources without one. An extract is cut to be
-//! smaller than its source, so a node always gets a text and a compaction never depends on the
-//! model.
+//! The model is asked for a summary within the budget, and if the answer is unusable, for a shorter
+//! one at half the budget. If that fails as well, or if there is no model, the text is extracted
+//! from the sources. An extract is cut to be smaller than its source, so a node always gets a text
+//! and a compaction never depends on the model.
 //!
 //! A [`Job`] is one text to write, made by [`Job::of_messages`] or [`Job::condensed`]. [`write_all`]
 //! writes jobs in the foreground, and the background runs their calls between turns. Secrets are
@@ -22,7 +21,7 @@ use contexture_secrets::mask_secrets;
 use contexture_summaries::{Prompts, Summariser, digested_beside, excerpt};
 
 use crate::dag::Level;
-use crate::model_trust::{PATIENCE, is_about_the_text};
+use crate::model_trust::{ModelTrust, PATIENCE};
 use crate::transcript::{fit, fit_and_count, is_blank, speaker, transcript};
 
 /// Characters per token of a digest. It is lower than for prose, because a digest is dense in names
@@ -40,7 +39,7 @@ const TOLERANCE: u64 = 2;
 const RULES_SHARE: f64 = 0.8;
 const FEW_RULES: u64 = 128;
 /// How many texts are asked for at a time. The host makes no more calls at once.
-const AT_ONCE: usize = 8;
+pub(crate) const AT_ONCE: usize = 8;
 /// The smallest space, in tokens, for which facts are added to the summary of a model.
 const MIN_FACTS_TOKENS: u64 = 32;
 
@@ -292,21 +291,14 @@ impl Draft {
         Summariser::new(prompts, material, model.context_length, services)
     }
 
-    /// Returns the approximate budget of the text, in tokens.
-    pub(crate) fn budget(&self) -> u64 {
-        self.budget
-    }
-
     /// Makes a text from the model's answer: marks what the sources contradict, and appends the facts
-    /// that the answer lacks. `asked_for_less` says whether the model had to be asked for a shorter
-    /// text, which makes its level lower.
+    /// that the answer lacks.
     ///
     /// # Errors
     /// The sources contradict the answer, and such an answer is not to be used.
     pub(crate) fn by_model(
         &self,
         text: &str,
-        asked_for_less: bool,
         model: &str,
         services: &Services,
     ) -> Result<Written, ModelFailure> {
@@ -326,10 +318,7 @@ impl Draft {
         Ok(Written {
             tokens: services.count_tokens(&text),
             text,
-            level: match asked_for_less {
-                true => Level::Aggressive,
-                false => Level::Normal,
-            },
+            level: Level::Normal,
         })
     }
 
@@ -381,40 +370,26 @@ impl Draft {
     }
 }
 
-/// What went wrong with the model while texts were written.
-#[derive(Debug)]
-pub(crate) struct Trouble {
-    pub(crate) failure: ModelFailure,
-    /// How many texts the model failed at since it wrote one.
-    pub(crate) texts: u32,
-}
-
-impl Trouble {
-    /// Whether the model would fail at any other text as well.
-    fn is_final(&self) -> bool {
-        !is_about_the_text(self.failure.kind) || self.texts >= PATIENCE
-    }
-}
-
-/// Writes all texts in the foreground. The calls of some texts run concurrently, and a text that the
-/// model fails at is extracted instead. If the provider fails, or the model at several texts in a
-/// row, the other texts are extracted, too. The second value is what went wrong, if anything did.
+/// Writes all texts while somebody waits. The calls of some texts run concurrently, and a text that
+/// the model fails at is extracted instead. If the model would fail at the others as well, they are
+/// extracted, too. The second value is what went wrong, if anything did.
 ///
 /// # Errors
 /// [`EngineError::Cancelled`] if the caller cancelled the compaction.
 pub(crate) fn write_all(
     jobs: Vec<Job>,
+    trust: &mut ModelTrust,
     services: &Services,
-) -> Result<(Vec<Written>, Option<Trouble>), EngineError> {
+) -> Result<(Vec<Written>, Option<String>), EngineError> {
     let model = services.model().map_or(String::new(), |model| model.name);
-    let mut trouble: Option<Trouble> = None;
+    let mut trouble = None;
     let (mut asking, drafts): (Vec<_>, Vec<_>) = jobs
         .into_iter()
         .map(|job| (job.summariser, job.draft))
         .unzip();
     let mut written: Vec<Option<Written>> = vec![None; drafts.len()];
     // The texts before this place were asked for.
-    let mut end = 0;
+    let (mut end, mut is_to_blame) = (0, false);
     loop {
         if services.is_cancelled() {
             return Err(EngineError::Cancelled);
@@ -423,13 +398,13 @@ pub(crate) fn write_all(
             .map(|summariser| summariser.as_ref().map_or(Vec::new(), Summariser::requests))
             .collect();
         if rounds.iter().all(Vec::is_empty) {
-            if end == asking.len() || trouble.as_ref().is_some_and(Trouble::is_final) {
+            if end == asking.len() || is_to_blame {
                 break;
             }
             // Only a model that has written a text is asked for many.
             end += match written.iter().any(Option::is_some) {
                 true => AT_ONCE,
-                false => PATIENCE as usize,
+                false => PATIENCE,
             };
             end = end.min(asking.len());
             continue;
@@ -440,25 +415,19 @@ pub(crate) fn write_all(
                 continue;
             };
             let answered = summariser.answered(answers.by_ref().take(round.len()).collect());
-            let less = summariser.asked_for_less();
-            let by_model = |text: String| drafts[at].by_model(&text, less, &model, services);
+            let by_model = |text: String| drafts[at].by_model(&text, &model, services);
             match answered.and_then(|text| text.map(by_model).transpose()) {
                 Ok(None) => continue,
                 Ok(text) => {
+                    trust.succeeded();
                     written[at] = text;
-                    if let Some(trouble) = trouble.as_mut().filter(|it| !it.is_final()) {
-                        trouble.texts = 0;
-                    }
                 }
                 Err(failure) if failure.kind == FailureKind::Cancelled => {
                     return Err(EngineError::Cancelled);
                 }
                 Err(failure) => {
-                    let texts = trouble.as_ref().map_or(0, |trouble| trouble.texts) + 1;
-                    trouble = Some(match trouble {
-                        Some(trouble) if trouble.is_final() => trouble,
-                        _ => Trouble { failure, texts },
-                    });
+                    is_to_blame |= trust.failed(&failure);
+                    trouble = Some(failure.message);
                 }
             }
             asking[at] = None;

@@ -117,12 +117,12 @@ fn a_degraded_summary_is_redone_when_the_model_is_back() {
         session.engine.should_compress(&window(&Chat::default())),
         Decision::No(_)
     ));
-    let calls = session.background();
+    let calls = session.background_of(&next, &order(window(&next)));
     assert!(!calls.is_empty(), "degraded summaries are to be redone");
     session.answer(calls);
     // The first call is a test of the model.
     loop {
-        let calls = session.background();
+        let calls = session.background_of(&next, &order(window(&next)));
         if calls.is_empty() {
             break;
         }

@@ -75,7 +75,7 @@ fn no_leak(cases: &[Case], redact: bool) -> Arc<ScriptedHost> {
         engine.observe(&Delivery::new(messages)).unwrap();
         // Shown again, they are the same messages.
         engine.observe(&Delivery::new(messages)).unwrap();
-        for call in engine.background(&CompressRequest::new(&[], &CompressOrder::default())) {
+        for call in engine.background(&CompressRequest::new(messages, &CompressOrder::default())) {
             let answer = host.model.complete(&call.request);
             engine.background_done(call.id, answer);
         }

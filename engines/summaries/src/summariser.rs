@@ -100,7 +100,6 @@ pub struct Summariser {
     units: Vec<String>,
     halvings: u32,
     rounds: u32,
-    asked_for_less: bool,
     /// The last message of the material, if all of it stands in the window of the agent's
     /// conversation.
     through: Option<MessageId>,
@@ -122,7 +121,6 @@ impl Summariser {
             units,
             halvings: 0,
             rounds: 0,
-            asked_for_less: false,
             through: None,
             services,
         };
@@ -188,17 +186,9 @@ impl Summariser {
         answers: Vec<Result<ModelAnswer, ModelFailure>>,
     ) -> Result<Option<String>, ModelFailure> {
         match self.read(answers) {
-            Err(failure) if self.prompts.ask_for_less(&failure) => {
-                self.asked_for_less = true;
-                Ok(None)
-            }
+            Err(failure) if self.prompts.ask_for_less(&failure) => Ok(None),
             result => result,
         }
-    }
-
-    /// Whether the model had to be asked for less than at first, after a failure.
-    pub fn asked_for_less(&self) -> bool {
-        self.asked_for_less
     }
 
     fn read(

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 
 use contexture_engine_api::Replacement;
 
-use super::{Compactor, ModelUse, PREAMBLE_TOKENS, cost};
+use super::{Compactor, ModelUse, PREAMBLE_TOKENS};
 use crate::dag::outline::{Outline, Protection, Split};
 use crate::dag::plan::{PlanStep, RunPart, Spot, layout};
 use crate::dag::{Node, NodeId};
@@ -73,10 +73,7 @@ impl Compactor<'_, '_> {
         // The protections are tried from the strongest to the weakest, so that as many of the
         // newest messages as possible stay.
         let rungs = [
-            Protection {
-                messages: self.settings.fresh_tail_messages,
-                tokens: self.budgets.tail,
-            },
+            self.settings.protection(&self.budgets),
             Protection {
                 tokens: self.budgets.tail,
                 ..Protection::LEAST
@@ -119,12 +116,9 @@ impl Compactor<'_, '_> {
     /// Arranges the window if only prepared texts may be used. The tail begins at the first message
     /// for which nothing is prepared. If nothing at all can be replaced, the result is to wait.
     fn arrange_prepared(&self, outline: &Outline, spots: &[Spot]) -> Result<Arranged, StoreError> {
-        let mut split = outline.split(Protection {
-            messages: self.settings.fresh_tail_messages,
-            tokens: self.budgets.tail,
-        });
+        let mut split = outline.split(self.settings.protection(&self.budgets));
         let ready = |at: &usize| {
-            split.keeps(*at) || spots[*at] != Spot::Raw || self.staging.holds(self.views[*at].id())
+            split.keeps(*at) || spots[*at] != Spot::Raw || self.texts.covers(self.views[*at].id())
         };
         let first_unready = (0..split.tail).find(|at| !ready(at));
         if let Some(at) = first_unready {
@@ -142,7 +136,7 @@ impl Compactor<'_, '_> {
         Ok(Arranged::Window(arrangement))
     }
 
-    fn arrangement(
+    pub(super) fn arrangement(
         &self,
         outline: &Outline,
         spots: &[Spot],
@@ -217,7 +211,7 @@ impl Compactor<'_, '_> {
                         match part {
                             RunPart::Node(id) => {
                                 let node = arrangement.frontier.iter().find(|node| node.id == *id);
-                                nodes += node.map_or(0, cost);
+                                nodes += node.map_or(0, Node::cost);
                             }
                             RunPart::Span(units) => {
                                 new += units.iter().map(|unit| unit.tokens).sum::<u64>()
@@ -259,8 +253,8 @@ impl Compactor<'_, '_> {
     /// the user forced a compaction and better texts are ready. Without that, a better text is not
     /// worth a new prefix, since the prompt cache would be lost.
     pub(super) fn can_condense(&self, arrangement: &Arrangement) -> bool {
-        let total: u64 = arrangement.frontier.iter().map(cost).sum();
-        let has_better = |node: &Node| self.staging.better(node.id).is_some();
+        let total: u64 = arrangement.frontier.iter().map(Node::cost).sum();
+        let has_better = |node: &Node| self.texts.get(node.span()).is_some();
         (self.order.force && arrangement.frontier.iter().any(has_better))
             || (total > self.budgets.summaries && arrangement.frontier.len() > 1)
     }

@@ -23,8 +23,8 @@ use crate::assemble::nodes_in;
 use crate::dag::plan::PlanStep;
 use crate::dag::{Level, Node, NodeId};
 use crate::error::StoreError;
+use crate::model_trust::ModelTrust;
 use crate::store::nodes::{self, NewNode};
-use crate::summarise::Trouble;
 
 /// The rules that the window shows, of all nodes in it. A rule is shown in the block with the first
 /// node that has it, so that a block does not change when nodes come after it.
@@ -59,18 +59,18 @@ impl ShownRules {
 }
 
 impl Compactor<'_, '_> {
-    /// Writes the missing nodes and proposes the new window. `before` is the size of the prompt and
-    /// `floor` what no compaction may remove, both in tokens. If the result would not help, the
-    /// outcome says why.
+    /// Writes the missing nodes and proposes the new window. `floor` is what no compaction may remove,
+    /// in tokens. If the result would not help, the outcome says why.
     pub(super) fn propose(
         &self,
         arrangement: &Arrangement,
-        before: u64,
         floor: u64,
         headroom: &mut Headroom,
+        trust: &mut ModelTrust,
     ) -> Result<Compacted, StoreError> {
+        let before = self.before;
         let next = nodes::next_id(&self.session.store, self.session.id)?;
-        let mut writer = SummaryWriter::new(self, next);
+        let mut writer = SummaryWriter::new(self, next, trust);
         writer.write(arrangement)?;
 
         let mut entries = self.entries(arrangement, &writer.runs);
@@ -107,7 +107,7 @@ impl Compactor<'_, '_> {
             ))));
         }
 
-        if let Some(reason) = headroom.refuses(self.order, self.sizes(before, after)) {
+        if let Some(reason) = headroom.refuses(self.order, self.sizes(after)) {
             return Ok(Compacted::Unchanged(Outcome::Deferred(reason)));
         }
 
@@ -127,7 +127,13 @@ impl Compactor<'_, '_> {
             .filter(|new| new.node.level == Level::Deterministic)
             .count();
         let degraded = self.model_wanted() && extracted > 0;
-        let mut notes = self.notes(&new, extracted, arrangement, after, writer.trouble.as_ref());
+        let mut notes = self.notes(
+            &new,
+            extracted,
+            arrangement,
+            after,
+            writer.trouble.as_deref(),
+        );
         let rules = ShownRules::of(
             frontier.iter(),
             self.budgets.summaries,
@@ -143,8 +149,7 @@ impl Compactor<'_, '_> {
                 .collect(),
             covered: writer.covered,
             took_apart: arrangement.took_apart,
-            model_wrote: new.iter().any(|new| new.node.level.is_by_model()),
-            sizes: self.sizes(before, after),
+            sizes: self.sizes(after),
             degraded,
         };
         let compaction = Compaction::default()
@@ -152,11 +157,7 @@ impl Compactor<'_, '_> {
             .system_note(Some(COMPACTION_NOTE.to_owned()))
             .degraded(degraded)
             .notes(notes);
-        Ok(Compacted::Proposed(
-            Box::new(proposal),
-            compaction,
-            writer.trouble,
-        ))
+        Ok(Compacted::Proposed(Box::new(proposal), compaction))
     }
 
     /// Makes the entries of the new window: kept and shortened messages, and the summaries of each
@@ -239,7 +240,7 @@ impl Compactor<'_, '_> {
         extracted: usize,
         arrangement: &Arrangement,
         after: u64,
-        trouble: Option<&Trouble>,
+        trouble: Option<&str>,
     ) -> Vec<String> {
         let mut notes = Vec::new();
         let leaves = new.iter().filter(|new| new.node.depth == 0).count();
@@ -250,8 +251,7 @@ impl Compactor<'_, '_> {
                  under them"
             ));
         }
-        let reason = trouble.map(|trouble| &trouble.failure.message);
-        match reason.or(self.cool_down.as_ref()) {
+        match trouble.or(self.cool_down.as_deref()) {
             Some(reason) if extracted > 0 => notes.push(format!(
                 "{extracted} summaries were extracted without the model and will be redone: {reason}"
             )),

@@ -147,7 +147,7 @@ impl Compactor<'_, '_> {
         let last_user = outline
             .last_user
             .filter(|at| !in_flight.contains(at))
-            .filter(|at| self.fixed + self.views[*at].tokens() > self.may_shorten_user);
+            .filter(|at| self.fixed + self.views[*at].tokens() > self.budgets.usable);
         for at in messages.into_iter().chain(last_user) {
             if arrangement.estimate < self.budgets.hard {
                 break;

@@ -12,18 +12,19 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use contexture_digest::{Budget, Digest, Rules, TextsBeside};
-use contexture_engine_api::{MessageId, MessageKind, MessageView, ModelInfo, with_views};
+use contexture_engine_api::{MessageId, MessageView, ModelInfo, with_views};
 
 use super::arrange::Arrangement;
-use super::{Compactor, ModelUse, PREAMBLE_TOKENS, cost, sum};
-use crate::dag::condense::{GOOD_GROUP, next_group};
+use super::{Compactor, ModelUse, PREAMBLE_TOKENS, sum};
+use crate::dag::condense::{FANOUT, GOOD_GROUP, next_group};
 use crate::dag::plan::{PlanStep, Run, RunPart, leaves};
-use crate::dag::{Level, Node, NodeId, NodeSources};
+use crate::dag::{Level, Node, NodeId, NodeSources, Span};
 use crate::error::StoreError;
+use crate::model_trust::ModelTrust;
 use crate::settings::{CONDENSED_SHARE, HEADING_TOKENS, LEAF_SHARE, LEAST_TEXT};
 use crate::store::Key;
 use crate::store::nodes::{self, NewNode};
-use crate::summarise::{Job, Trouble, Written, tokens_of, write_all};
+use crate::summarise::{Job, Written, tokens_of, write_all};
 use crate::transcript::plain;
 
 /// Messages of at most this many tokens together are kept word for word in a leaf. A summary of so
@@ -43,13 +44,6 @@ pub(super) struct DraftNode {
     pub(super) node: Node,
     /// What the store needs to know about the node. None if it is stored already.
     new: Option<NewNode>,
-}
-
-/// One element of a run before its leaves are written: a node that exists, or a leaf that does not.
-enum PlannedNode {
-    Existing(Node),
-    /// The leaf over these messages, in the order of the conversation.
-    NewLeaf(Vec<MessageId>),
 }
 
 /// The nodes of one compaction while they are written. Create one, call `write`, and then take the
@@ -72,13 +66,18 @@ pub(super) struct SummaryWriter<'c, 'a, 'm> {
     pub(super) better: Vec<(NodeId, Written)>,
     /// The messages under the new leaves, which are no longer loose once the proposal is committed.
     pub(super) covered: Vec<MessageId>,
+    trust: &'c mut ModelTrust,
     /// Why the model failed for some of the texts, if it did. The model is not called again after
     /// that.
-    pub(super) trouble: Option<Trouble>,
+    pub(super) trouble: Option<String>,
 }
 
 impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
-    pub(super) fn new(compactor: &'c Compactor<'a, 'm>, next: NodeId) -> Self {
+    pub(super) fn new(
+        compactor: &'c Compactor<'a, 'm>,
+        next: NodeId,
+        trust: &'c mut ModelTrust,
+    ) -> Self {
         Self {
             compactor,
             summaries: compactor.budgets.summaries,
@@ -88,6 +87,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             retired: Vec::new(),
             better: Vec::new(),
             covered: Vec::new(),
+            trust,
             trouble: None,
         }
     }
@@ -97,34 +97,32 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     pub(super) fn write(&mut self, arrangement: &Arrangement) -> Result<(), StoreError> {
         self.kept = TextsBeside::of(&self.compactor.kept_text(arrangement));
         let runs = arrangement.steps.iter().filter_map(PlanStep::run);
-        let plans: Vec<Vec<PlannedNode>> = runs.map(|run| self.plan(arrangement, run)).collect();
-        let all = || plans.iter().flatten();
-        let standing: u64 = all()
-            .filter_map(|planned| match planned {
-                PlannedNode::Existing(node) => Some(cost(node)),
-                PlannedNode::NewLeaf(_) => None,
-            })
-            .sum();
-        let spans: Vec<&[MessageId]> = all()
-            .filter_map(|planned| match planned {
-                PlannedNode::NewLeaf(ids) => Some(ids.as_slice()),
-                PlannedNode::Existing(_) => None,
-            })
+        let mut spans = Vec::new();
+        let plans: Vec<Vec<Option<Node>>> = runs
+            .map(|run| self.plan(arrangement, run, &mut spans))
             .collect();
+        let standing = plans.iter().flatten().flatten().map(Node::cost).sum();
         let mut leaves = self.leaves(&spans, standing)?.into_iter();
         self.covered = spans.concat();
         for plan in plans {
-            let run = plan.into_iter().filter_map(|planned| match planned {
-                PlannedNode::Existing(node) => Some(DraftNode { node, new: None }),
-                PlannedNode::NewLeaf(_) => leaves.next(),
+            let run = plan.into_iter().filter_map(|existing| match existing {
+                Some(node) => Some(DraftNode { node, new: None }),
+                None => leaves.next(),
             });
             self.runs.push(run.collect());
         }
         self.condense()
     }
 
-    fn plan(&mut self, arrangement: &Arrangement, run: &Run) -> Vec<PlannedNode> {
-        let staging = self.compactor.staging;
+    /// Returns the nodes of a run, with None for each leaf that is still to be made. The messages of
+    /// these leaves are added to `spans`.
+    fn plan(
+        &mut self,
+        arrangement: &Arrangement,
+        run: &Run,
+        spans: &mut Vec<Vec<MessageId>>,
+    ) -> Vec<Option<Node>> {
+        let texts = self.compactor.texts;
         let mut plan = Vec::new();
         for part in &run.parts {
             match part {
@@ -133,16 +131,17 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
                     let Some(mut node) = there.cloned() else {
                         continue;
                     };
-                    if let Some(written) = staging.better(*id) {
-                        rewrite(&mut node, written);
+                    if let Some(written) = texts.get(node.span()) {
+                        set_text(&mut node, written.clone());
                         self.better.push((*id, written.clone()));
                     }
-                    plan.push(PlannedNode::Existing(node));
+                    plan.push(Some(node));
                 }
                 RunPart::Span(units) => {
                     let span = self.compactor.budgets.leaf_span;
-                    let leaves = leaves(units, span, |first| staging.ids(first));
-                    plan.extend(leaves.into_iter().map(PlannedNode::NewLeaf));
+                    let leaves = leaves(units, span, |first| texts.leaf_from(first));
+                    plan.extend(leaves.iter().map(|_| None));
+                    spans.extend(leaves);
                 }
             }
         }
@@ -154,40 +153,22 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     /// after it.
     fn leaves(
         &mut self,
-        spans: &[&[MessageId]],
+        spans: &[Vec<MessageId>],
         standing: u64,
     ) -> Result<Vec<DraftNode>, StoreError> {
         let room = self.summaries.saturating_sub(standing + PREAMBLE_TOKENS);
         let each = (room / (spans.len() as u64).max(1)).saturating_sub(HEADING_TOKENS);
         // If few leaves share the budget, each may be longer than a node usually is.
         let each = each.clamp(self.compactor.budgets.node, MAX_LEAF_TOKENS);
-        // The store masks what it reads, if secrets are to be masked. The window is as it was sent.
-        let may_show = !self.compactor.settings.redact;
-        let shown = self.compactor.views.iter();
-        let shown = shown.filter(|view| may_show && view.kind() == MessageKind::Original);
-        let shown: HashMap<MessageId, &MessageView<'_>> =
-            shown.map(|view| (view.id(), view)).collect();
-        let found = spans.iter().map(|ids| self.find(ids, &shown));
-        let found = found.collect::<Result<Vec<_>, _>>()?;
-        let unseen = found.iter().flatten().filter(|(_, view)| view.is_none());
-        let unseen: Vec<Key> = unseen.map(|(key, _)| *key).collect();
-        let stored = self.compactor.session.store.owned_messages(&unseen)?;
-        let (drafts, jobs) = with_views(&stored, |stored| {
-            let mut stored = stored.iter().copied();
-            let views = found.iter().map(|span| {
-                let views = span.iter().map(|(_, view)| view.or_else(|| stored.next()));
-                views.flatten().collect()
-            });
-            self.draft(spans, views.collect(), each)
-        });
+        let (keys, (drafts, jobs)) =
+            (self.compactor).with_messages(spans, |views| self.draft(spans, views, each))?;
         self.next.0 += spans.len() as i64;
         // The texts of all leaves are written together, so that the model calls run concurrently.
         let mut texts = self.texts(jobs)?.into_iter();
-        let leaves = drafts.into_iter().zip(found);
-        let leaves = leaves.filter_map(|((node, written), span)| {
+        let leaves = drafts.into_iter().zip(keys);
+        let leaves = leaves.filter_map(|((node, written), keys)| {
             let written = written.or_else(|| texts.next())?;
-            let keys = span.into_iter().map(|(key, _)| key);
-            Some(made(node, written, NodeSources::Messages(keys.collect())))
+            Some(made(node, written, NodeSources::Messages(keys)))
         });
         Ok(leaves.collect())
     }
@@ -196,14 +177,14 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     /// for the missing texts. They share `each` tokens for one of them.
     fn draft(
         &self,
-        spans: &[&[MessageId]],
+        spans: &[Vec<MessageId>],
         views: Vec<Vec<MessageView<'_>>>,
         each: u64,
     ) -> (Vec<(Node, Option<Written>)>, Vec<Job>) {
         let ids = (self.next.0..).map(NodeId);
         let drafts = ids.zip(spans).zip(&views).map(|((id, ids), views)| {
-            let prepared = self.compactor.staging.leaf(ids).cloned();
-            let written = prepared.or_else(|| self.word_for_word(views));
+            let ready = self.compactor.texts.get(Span::of_messages(ids)).cloned();
+            let written = ready.or_else(|| self.word_for_word(views));
             (leaf(id, ids, views), written)
         });
         let drafts: Vec<(Node, Option<Written>)> = drafts.collect();
@@ -235,7 +216,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
                 break;
             };
             room -= share;
-            let (focus, model) = (self.compactor.focus, self.model());
+            let (focus, model) = (self.compactor.order.focus.as_deref(), self.model());
             let (budget, model) = (share.max(LEAST_TEXT), model.as_ref());
             let services = &self.compactor.session.services;
             let job = Job::of_digest(&digest, views, budget, focus, model, &mut after, services);
@@ -275,7 +256,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
 
     fn texts(&mut self, jobs: Vec<Job>) -> Result<Vec<Written>, StoreError> {
         let services = &self.compactor.session.services;
-        let (texts, trouble) = write_all(jobs, services)?;
+        let (texts, trouble) = write_all(jobs, self.trust, services)?;
         self.trouble = self.trouble.take().or(trouble);
         Ok(texts)
     }
@@ -287,32 +268,6 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         asked
             .then(|| self.compactor.session.services.model())
             .flatten()
-    }
-
-    /// Returns the keys of messages, each with the message if it is among those that are `shown`.
-    /// Other messages have to be read.
-    fn find<'v>(
-        &self,
-        ids: &[MessageId],
-        shown: &HashMap<MessageId, &MessageView<'v>>,
-    ) -> Result<Vec<(Key, Option<MessageView<'v>>)>, StoreError> {
-        let session = self.compactor.session;
-        let loose = session.loose()?;
-        let mut found = Vec::with_capacity(ids.len());
-        for id in ids {
-            let Some(loose) = loose.get(id) else {
-                let key = session.store.key(session.id, *id)?;
-                found.extend(key.map(|key| (key, None)));
-                continue;
-            };
-            // The client may have told the time only once.
-            let view = shown.get(id).map(|view| match loose.at {
-                Some(at) => view.with_time(at),
-                None => **view,
-            });
-            found.push((loose.key, view));
-        }
-        Ok(found)
     }
 
     /// Condenses nodes until all together are within the budget. Groups with a prepared text come
@@ -331,18 +286,21 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         Ok(())
     }
 
-    /// Returns neighbours in a run for which a condensed text is prepared.
+    /// Returns neighbours in a run for which a condensed text is ready.
     fn prepared_group(&self) -> Option<(usize, Range<usize>)> {
-        let mut groups = self.compactor.staging.condensed_groups();
-        groups.find_map(|ids| {
-            self.runs.iter().enumerate().find_map(|(at, run)| {
-                let same = |made: &[DraftNode]| {
-                    made.iter().map(|made| made.node.id).eq(ids.iter().copied())
-                };
-                let start = run.windows(ids.len()).position(same)?;
-                Some((at, start..start + ids.len()))
-            })
+        self.runs.iter().enumerate().find_map(|(at, run)| {
+            let ends =
+                |start| (start + 2..=run.len().min(start + FANOUT)).map(move |end| start..end);
+            let mut groups = (0..run.len()).flat_map(ends);
+            let group = groups.find(|group| self.ready(&run[group.clone()]).is_some())?;
+            Some((at, group))
         })
+    }
+
+    /// Returns the text of a parent of these nodes, if it is ready.
+    fn ready(&self, children: &[DraftNode]) -> Option<&Written> {
+        let span = Span::of_nodes(children.iter().map(|made| &made.node));
+        self.compactor.texts.get(span)
     }
 
     /// Returns the group to condense next, in the longest run. Returns None if every run has one
@@ -405,8 +363,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     /// Makes the parent of these nodes. Its text is the prepared one if there is one, or else is
     /// written now.
     fn condensed(&mut self, children: &[DraftNode]) -> Result<DraftNode, StoreError> {
-        let ids: Vec<NodeId> = children.iter().map(|made| made.node.id).collect();
-        let written = match self.compactor.staging.condensed(&ids) {
+        let written = match self.ready(children) {
             Some(written) => written.clone(),
             None => {
                 let tokens: u64 = children.iter().map(|made| made.node.tokens).sum();
@@ -437,10 +394,11 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         budget: u64,
         model: Option<&ModelInfo>,
     ) -> Result<Job, StoreError> {
-        let Compactor { session, focus, .. } = *self.compactor;
+        let Compactor { session, order, .. } = *self.compactor;
         let (services, budget) = (&session.services, budget.max(LEAST_TEXT));
+        let focus = order.focus.as_deref();
         let nodes = || children.iter().map(|made| &made.node);
-        let by_model = nodes().any(|node| node.level.is_by_model());
+        let by_model = nodes().any(|node| node.level == Level::Normal);
         let below: u64 = nodes().map(|node| node.source_tokens).sum();
         let is_final = !self.compactor.model_wanted();
         if is_final && !by_model && below <= self.compactor.budgets.usable {
@@ -495,18 +453,11 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     fn parent(&mut self, children: &[DraftNode], written: Written) -> DraftNode {
         let of = || children.iter().map(|made| &made.node);
         let node = Node {
-            id: self.next_id(),
             depth: of().map(|node| node.depth).max().unwrap_or(0) + 1,
-            level: Level::Deterministic,
-            text: String::new(),
-            tokens: 0,
-            messages: of().map(|node| node.messages).sum(),
             source_tokens: of().map(|node| node.source_tokens).sum(),
-            first: of().map(|node| node.first).min().unwrap_or(MessageId(0)),
-            last: of().map(|node| node.last).max().unwrap_or(MessageId(0)),
             from_ms: of().filter_map(|node| node.from_ms).min(),
             to_ms: of().filter_map(|node| node.to_ms).max(),
-            degraded: false,
+            ..Node::without_text(self.next_id(), Span::of_nodes(of()))
         };
         let ids = of().map(|node| node.id).collect();
         made(node, written, NodeSources::Nodes(ids))
@@ -593,39 +544,28 @@ fn fill(amount: u64, limits: &[u64]) -> Vec<u64> {
 fn leaf(id: NodeId, ids: &[MessageId], views: &[MessageView<'_>]) -> Node {
     let times = || views.iter().filter_map(MessageView::time);
     Node {
-        id,
-        depth: 0,
-        level: Level::Verbatim,
-        text: String::new(),
-        tokens: 0,
-        messages: ids.len() as u64,
         source_tokens: sum(views),
-        first: ids.iter().min().copied().unwrap_or(MessageId(0)),
-        last: ids.iter().max().copied().unwrap_or(MessageId(0)),
         from_ms: times().min(),
         to_ms: times().max(),
-        degraded: false,
+        ..Node::without_text(id, Span::of_messages(ids))
     }
 }
 
 fn total(run: &[DraftNode]) -> u64 {
-    run.iter().map(|made| cost(&made.node)).sum()
+    run.iter().map(|made| made.node.cost()).sum()
 }
 
 fn made(mut node: Node, written: Written, sources: NodeSources<Key>) -> DraftNode {
-    node.degraded = written.level.is_lower();
-    (node.level, node.tokens, node.text) = (written.level, written.tokens, written.text);
+    set_text(&mut node, written);
     DraftNode {
         node: node.clone(),
         new: Some(NewNode { node, sources }),
     }
 }
 
-fn rewrite(node: &mut Node, written: &Written) {
-    node.text.clone_from(&written.text);
-    node.tokens = written.tokens;
-    node.level = written.level;
-    node.degraded = false;
+fn set_text(node: &mut Node, written: Written) {
+    node.degraded = written.level == Level::Deterministic;
+    (node.level, node.tokens, node.text) = (written.level, written.tokens, written.text);
 }
 
 #[cfg(test)]

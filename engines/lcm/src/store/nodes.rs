@@ -51,7 +51,6 @@ fn level_of(code: i64) -> Level {
     match code {
         0 => Level::Verbatim,
         1 => Level::Normal,
-        2 => Level::Aggressive,
         _ => Level::Deterministic,
     }
 }

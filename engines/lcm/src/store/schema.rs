@@ -69,7 +69,7 @@ CREATE TABLE nodes(
     id         INTEGER PRIMARY KEY,
     session    INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
     depth      INTEGER NOT NULL,            -- 0: a leaf, over messages
-    level      INTEGER NOT NULL,            -- 0 verbatim, 1 normal, 2 aggressive, 3 deterministic
+    level      INTEGER NOT NULL,            -- 0 verbatim, 1 normal, 3 deterministic
     degraded   INTEGER NOT NULL DEFAULT 0,  -- to be written again when a model is available
     tokens     INTEGER NOT NULL,
     -- Of the messages below, at any depth: how many, their tokens, the host's ids of the first and the last.
