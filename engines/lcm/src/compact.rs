@@ -21,8 +21,8 @@ mod write;
 use std::collections::HashMap;
 
 use contexture_engine_api::{
-    Compaction, CompressOrder, CompressRequest, Floor, MessageId, MessageKind, MessageView,
-    Outcome, WindowState, grouped, with_views,
+    CompressOrder, CompressRequest, Floor, MessageId, MessageKind, MessageView, Outcome,
+    WindowState, grouped, with_views,
 };
 use contexture_summaries::{Headroom, Sizes, to_host_tokens};
 
@@ -35,7 +35,6 @@ use crate::settings::{Budgets, Settings};
 use crate::store::Key;
 use crate::summarise::Written;
 use crate::texts::Texts;
-use arrange::Arranged;
 
 /// The approximate number of tokens of the text around the nodes of a block: its mark and its first
 /// lines.
@@ -70,12 +69,6 @@ pub(crate) struct Proposal {
     pub(crate) took_apart: bool,
     pub(crate) sizes: Sizes,
     pub(crate) degraded: bool,
-}
-
-/// The result of a compaction: a proposal, or the reason why the window stays as it is.
-pub(crate) enum Compacted {
-    Proposed(Box<Proposal>, Compaction),
-    Unchanged(Outcome),
 }
 
 /// What a running compaction needs to know. All sizes are in tokens.
@@ -134,7 +127,7 @@ impl<'a> Compactor<'a, 'a> {
 }
 
 impl Compactor<'_, '_> {
-    /// Compacts the window. The result is unchanged if everything before the fresh tail is
+    /// Compacts the window. There is no proposal if everything before the fresh tail is
     /// summarised, if the compaction would not save enough, or if it waits for summaries that are
     /// being prepared.
     ///
@@ -145,33 +138,34 @@ impl Compactor<'_, '_> {
         self,
         headroom: &mut Headroom,
         trust: &mut ModelTrust,
-    ) -> Result<Compacted, StoreError> {
+    ) -> Result<(Outcome, Option<Proposal>), StoreError> {
         let outline = Outline::of(self.views);
         let spots = self.spots()?;
         let floor = self.floor(&outline);
 
-        let arrangement = match self.arrange(&outline, &spots)? {
-            Arranged::Window(arrangement) => arrangement,
-            Arranged::Wait(reason) => {
-                return Ok(Compacted::Unchanged(Outcome::Deferred(reason)));
-            }
-        };
-        if !arrangement.does_something() && !self.can_condense(&arrangement) {
+        let arrangement = self.arrange(&outline, &spots)?;
+        let waits = self.model == ModelUse::Prepared;
+        if !arrangement.does_something() && (waits || !self.can_condense(&arrangement)) {
             // The prompt can be too large although nothing is left to summarise. Saying which parts
             // are too large is the only help then.
             let outcome = match !self.order.force && self.before >= self.budgets.hard {
+                _ if waits => Outcome::Deferred(format!(
+                    "summaries are being prepared in the background; a compaction does not wait for them from {} \
+                     tokens on",
+                    self.budgets.hard
+                )),
                 true => self.floor_too_high(floor.max(arrangement.kept)),
                 false => Outcome::NothingToDo(
                     "everything before the fresh tail is summarised already".to_owned(),
                 ),
             };
-            return Ok(Compacted::Unchanged(outcome));
+            return Ok((outcome, None));
         }
         let sizes = self.sizes(arrangement.estimate);
         // This is checked before any summary is written, because writing costs time and model
         // calls.
         if let Some(reason) = headroom.refuses(self.order, sizes) {
-            return Ok(Compacted::Unchanged(Outcome::Deferred(reason)));
+            return Ok((Outcome::Deferred(reason), None));
         }
         self.propose(&arrangement, floor, headroom, trust)
     }

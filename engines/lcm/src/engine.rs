@@ -22,7 +22,7 @@ use contexture_engine_api::{
 use contexture_summaries::Headroom;
 use serde_json::{Value, json};
 
-use crate::compact::{Compacted, Compactor, ModelUse, Proposal};
+use crate::compact::{Compactor, ModelUse, Proposal};
 use crate::error::StoreError;
 use crate::model_trust::ModelTrust;
 use crate::session_state::SessionState;
@@ -114,20 +114,6 @@ impl Engine {
         match self.unsettled.take() {
             Some((compaction, proposal)) => self.record(compaction, proposal),
             None => Ok(()),
-        }
-    }
-
-    /// Drops the proposal, the pending calls and the prepared summaries that depend on messages
-    /// which `cut` removed or which are in `revised`. Without a cut and without revisions nothing
-    /// changes.
-    fn discard_outdated(&mut self, cut: Option<Cut>, revised: &HashSet<MessageId>) {
-        if let Some(cut) = cut {
-            self.withdraw();
-            self.texts.retain(|id| cut.keeps(id));
-            self.headroom.things_changed();
-        }
-        if !revised.is_empty() {
-            self.texts.retain(|id| !revised.contains(&id));
         }
     }
 
@@ -447,30 +433,30 @@ impl Engine {
         let cool_down = cool_down.map(|it| it.reason(self.session.services.now_ms()));
         compactor.model = self.model_use(&compactor, cool_down.is_some());
         compactor.cool_down = cool_down;
-        match compactor.run(&mut self.headroom, &mut self.trust)? {
-            Compacted::Proposed(proposal, compaction) => {
-                self.proposal = Some(*proposal);
-                Ok(Outcome::Compacted(compaction))
-            }
-            Compacted::Unchanged(outcome) => {
-                // Without this stop the engine would try the same useless compaction before every
-                // request.
-                if counted >= soft && self.headroom.stopped(&window).is_none() {
-                    let reason = "the last compaction found nothing that it could make smaller; the next is tried \
-                                  when the prompt has grown, or when more is prepared";
-                    self.headroom.stop(reason.to_owned(), &window);
-                }
-                Ok(outcome)
-            }
+        let (outcome, proposal) = compactor.run(&mut self.headroom, &mut self.trust)?;
+        // Without this stop the engine would try the same useless compaction before every request.
+        if proposal.is_none() && counted >= soft && self.headroom.stopped(&window).is_none() {
+            let reason = "the last compaction found nothing that it could make smaller; the next is tried when the \
+                          prompt has grown, or when more is prepared";
+            self.headroom.stop(reason.to_owned(), &window);
         }
+        self.proposal = proposal;
+        Ok(outcome)
     }
 
     /// Stores a delivery. If the settings ask for it, its secrets are masked already. If the store
     /// is damaged, it is built again and the delivery is repeated once.
     fn ingest(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
         self.settle()?;
-        let revised = delivery.revisions.iter().map(|(_, old)| *old).collect();
-        self.discard_outdated(delivery.cut, &revised);
+        if delivery.cut.is_some() {
+            self.withdraw();
+            self.headroom.things_changed();
+        }
+        if delivery.cut.is_some() || !delivery.revisions.is_empty() {
+            let is_revised = |id| delivery.revisions.iter().any(|(_, old)| *old == id);
+            let is_cut = |id| delivery.cut.is_some_and(|cut| !cut.keeps(id));
+            self.texts.retain(|id| !is_revised(id) && !is_cut(id));
+        }
         let mut delivered = self.session.deliver(delivery);
         if let Err(damage @ (StoreError::Damaged(_) | StoreError::Gone(_))) = &delivered
             && self.heal(damage).is_ok()

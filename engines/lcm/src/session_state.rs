@@ -12,11 +12,10 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
 
-use contexture_digest::Readings;
+use contexture_digest::{Digest, Readings};
 use contexture_engine_api::{
     Delivery, LogLevel, MessageId, MessageKind, MessageView, OpenRequest, Services,
 };
-use contexture_summaries::is_answer;
 
 use crate::assemble::{ShownNode, nodes_in};
 use crate::dag::{Node, NodeId, NodeSources};
@@ -36,9 +35,6 @@ pub(crate) struct Loose {
     /// Whether the user wrote the message. Summaries, replacements and messages without content do
     /// not count, because only a real request has to stay in the window.
     pub(crate) is_user: bool,
-    /// Whether the message is an assistant's message with text. Messages with tool calls alone are
-    /// not answers, and neither are summaries.
-    pub(crate) is_answer: bool,
 }
 
 impl Loose {
@@ -49,7 +45,6 @@ impl Loose {
             tokens: row.tokens,
             at: row.at,
             is_user: row.role == "user" && is_original && (row.has_text || row.has_media),
-            is_answer: row.role == "assistant" && row.kind != MessageKind::Summary && row.has_text,
         }
     }
 
@@ -59,7 +54,6 @@ impl Loose {
             tokens: view.tokens(),
             at: view.time(),
             is_user: view.is_real_user(),
-            is_answer: is_answer(view),
         }
     }
 }
@@ -195,13 +189,15 @@ impl SessionState {
         Ok(self.loose.get_or_init(|| loose))
     }
 
-    /// Whether the user asked for something before this message.
-    pub(crate) fn was_asked_before(&self, message: MessageId) -> bool {
-        let is_before = |node: &Node| node.first < message;
-        let asks = |loose: &BTreeMap<MessageId, Loose>| {
-            loose.range(..message).any(|(_, loose)| loose.is_user)
-        };
-        self.frontier.iter().any(is_before) || self.loose().is_ok_and(asks)
+    /// Digests messages. Only what the user asked for first is a goal.
+    pub(crate) fn digest<'v>(&self, views: &[MessageView<'v>]) -> Digest<'v> {
+        let was_asked_before = views.first().map(MessageView::id).is_some_and(|first| {
+            let asks = |loose: &BTreeMap<MessageId, Loose>| {
+                loose.range(..first).any(|(_, loose)| loose.is_user)
+            };
+            self.frontier.iter().any(|node| node.first < first) || self.loose().is_ok_and(asks)
+        });
+        Digest::with(&self.readings, views, None, was_asked_before.then_some(""))
     }
 
     /// Compares the messages outside the frontier with what `store` has under it. It is a
@@ -412,10 +408,6 @@ impl SessionState {
                 loose.remove(id);
             }
         }
-    }
-
-    pub(crate) fn readings(&self) -> &Readings {
-        &self.readings
     }
 
     /// Forgets what was found in messages under nodes with more than `most` tokens of them. The

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use contexture_embed::Embedder;
 
+use crate::dag::Node;
 use crate::dag::outline::Protection;
 
 /// The settings of the engine. Every key has a default; an unknown key is an error.
@@ -147,6 +148,7 @@ impl Settings {
         Protection {
             messages: self.fresh_tail_messages,
             tokens: budgets.tail,
+            last_answer: true,
         }
     }
 
@@ -185,6 +187,17 @@ impl Settings {
 }
 
 impl Budgets {
+    /// Returns the usual budget of a leaf over messages of so many tokens.
+    pub(crate) fn leaf(&self, messages: u64) -> u64 {
+        self.node.min(messages / LEAF_SHARE)
+    }
+
+    /// Returns the usual budget of a node over these.
+    pub(crate) fn parent<'n>(&self, children: impl Iterator<Item = &'n Node>) -> u64 {
+        let tokens: u64 = children.map(|node| node.tokens).sum();
+        self.node.min(tokens / CONDENSED_SHARE)
+    }
+
     /// Returns the size that a compaction must bring the prompt below, with some space to spare. It
     /// is the soft threshold, or the hard one if the system prompt alone fills the soft one. If
     /// compactions are timed by price, one may begin below the soft threshold and still aims at it.

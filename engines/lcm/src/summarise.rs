@@ -5,7 +5,7 @@
 //! from the sources. An extract is cut to be smaller than its source, so a node always gets a text
 //! and a compaction never depends on the model.
 //!
-//! A [`Job`] is one text to write, made by [`Job::of_messages`] or [`Job::condensed`]. [`write_all`]
+//! A [`Job`] is one text to write, made by [`Job::of_messages`] or [`Job::of_nodes`]. [`write_all`]
 //! writes jobs in the foreground, and the background runs their calls between turns. Secrets are
 //! masked in everything that is sent to the model.
 
@@ -18,18 +18,15 @@ use contexture_engine_api::{
     EngineError, FailureKind, LogLevel, MessageView, ModelFailure, ModelInfo, Services,
 };
 use contexture_secrets::mask_secrets;
-use contexture_summaries::{Prompts, Summariser, digested_beside, excerpt};
+use contexture_summaries::{
+    CHARS_PER_TOKEN, Prompts, Summariser, checked, digested_beside, excerpt,
+};
 
-use crate::dag::Level;
-use crate::model_trust::{ModelTrust, PATIENCE};
+use crate::dag::{Level, Node};
+use crate::model_trust::{ModelTrust, PATIENCE, is_about_the_text};
+use crate::settings::LEAST_TEXT;
 use crate::transcript::{fit, fit_and_count, is_blank, speaker, transcript};
 
-/// Characters per token of a digest. It is lower than for prose, because a digest is dense in names
-/// and paths.
-const CHARS_PER_TOKEN: f64 = 2.33;
-/// The share of the model's context length that the material of one request may take. The rest is
-/// for the instructions and the answer.
-const MATERIAL_SHARE: f64 = 0.7;
 /// By which factor an answer may exceed the requested length and still count as a summary. Models
 /// are bad at counting tokens.
 const TOLERANCE: u64 = 2;
@@ -159,13 +156,8 @@ impl Prompts for SummaryPrompts {
     }
 
     fn ask_for_less(&mut self, failure: &ModelFailure) -> bool {
-        // A shorter request may fix these failures. The others, such as a rejected key or a network
-        // error, would come back in the same way.
-        let may_mend = matches!(
-            failure.kind,
-            FailureKind::CutOff | FailureKind::Empty | FailureKind::Refused | FailureKind::Other
-        );
-        may_mend && !std::mem::replace(&mut self.is_aggressive, true)
+        // Other failures, such as a rejected key, would come back in the same way.
+        is_about_the_text(failure.kind) && !std::mem::replace(&mut self.is_aggressive, true)
     }
 
     fn budget(&self) -> u64 {
@@ -176,23 +168,9 @@ impl Prompts for SummaryPrompts {
 impl Job {
     /// A job for the summary of these messages in about `budget` tokens. Without a `model`, or if
     /// the messages are blank, the text is extracted and there are no calls. `focus` names what to
-    /// keep in detail.
+    /// keep in detail. The facts in `after`, which stands after the summary in the window, are not
+    /// extracted. The text of the job is added to it.
     pub(crate) fn of_messages(
-        messages: &[MessageView<'_>],
-        budget: u64,
-        focus: Option<&str>,
-        model: Option<&ModelInfo>,
-        services: &Services,
-    ) -> Self {
-        let digest = Digest::of(messages, None);
-        let after = &mut TextsBeside::default();
-        Self::of_digest(&digest, messages, budget, focus, model, after, services)
-    }
-
-    /// Like [`of_messages`](Self::of_messages), if their digest is made already. The facts in
-    /// `after`, which stands after the summary in the window, are not extracted. The text of the
-    /// job is added to it.
-    pub(crate) fn of_digest(
         digest: &Digest<'_>,
         messages: &[MessageView<'_>],
         budget: u64,
@@ -201,6 +179,7 @@ impl Job {
         after: &mut TextsBeside,
         services: &Services,
     ) -> Self {
+        let budget = budget.max(LEAST_TEXT);
         let source_tokens = messages.iter().map(MessageView::tokens).sum();
         let rules = section(&Rules::of_part(messages), budget, source_tokens, services);
         let shown = rules.surely_shown();
@@ -221,25 +200,24 @@ impl Job {
             let missing = digest.facts_missing_from(&shown.text, chars(budget));
             draft.facts = missing.lines().map(str::to_owned).collect();
             draft.record = digest.work_record("");
-            let most = material_tokens(model.context_length, budget);
-            draft.summariser(transcript(messages, most, services), focus, model, services)
+            draft.summariser(transcript(messages), focus, model, services)
         });
         Self { summariser, draft }
     }
 
-    /// A job for the summary of these summaries, oldest first, in about `budget` tokens.
-    /// `source_tokens` is the size of the summaries, not of the messages below them. Without a
+    /// A job for the summary of these nodes, oldest first, in about `budget` tokens. Without a
     /// `model` there are no calls.
-    pub(crate) fn condensed(
-        texts: &[&str],
-        source_tokens: u64,
+    pub(crate) fn of_nodes(
+        nodes: &[&Node],
         budget: u64,
         focus: Option<&str>,
         model: Option<&ModelInfo>,
         services: &Services,
     ) -> Self {
+        let budget = budget.max(LEAST_TEXT);
+        let source_tokens = nodes.iter().map(|node| node.tokens).sum();
         // Summaries that an old version stored may contain secrets, because it did not mask them.
-        let texts: Vec<Cow<'_, str>> = texts.iter().map(|text| mask_secrets(text)).collect();
+        let texts: Vec<Cow<'_, str>> = nodes.iter().map(|node| mask_secrets(&node.text)).collect();
         let mut rules = Rules::of_part(&[]);
         texts.iter().for_each(|text| rules.add_summary(text));
         let rules = section(&rules, budget, source_tokens, services);
@@ -263,11 +241,7 @@ impl Job {
             budget,
             is_blank: false,
         };
-        let summariser = model.map(|model| {
-            let most = material_tokens(model.context_length, budget);
-            let material = texts.iter().map(|text| fit(text, most, services));
-            draft.summariser(material.collect(), focus, model, services)
-        });
+        let summariser = model.map(|model| draft.summariser(texts, focus, model, services));
         Self { summariser, draft }
     }
 }
@@ -299,22 +273,14 @@ impl Draft {
     pub(crate) fn by_model(
         &self,
         text: &str,
-        model: &str,
         services: &Services,
     ) -> Result<Written, ModelFailure> {
-        let checked = self.record.check(text);
-        if checked.contradictions > 0 {
-            let told = format!(
-                "{} statements of a summary by {model} are contradicted by the messages",
-                checked.contradictions
-            );
-            let model = services.model();
-            if model.is_some_and(|model| model.extract_if_contradicted) {
-                return Err(ModelFailure::new(FailureKind::Other, told));
-            }
-            services.log(LogLevel::Warn, &format!("{told}, and marked in it"));
+        let (text, told) = checked(&self.record, text, services)
+            .map_err(|told| ModelFailure::new(FailureKind::Other, told))?;
+        if let Some(told) = told {
+            services.log(LogLevel::Warn, &told);
         }
-        let text = self.rules.before(&self.with_facts(&checked.text, services));
+        let text = self.rules.before(&self.with_facts(&text, services));
         Ok(Written {
             tokens: services.count_tokens(&text),
             text,
@@ -381,7 +347,6 @@ pub(crate) fn write_all(
     trust: &mut ModelTrust,
     services: &Services,
 ) -> Result<(Vec<Written>, Option<String>), EngineError> {
-    let model = services.model().map_or(String::new(), |model| model.name);
     let mut trouble = None;
     let (mut asking, drafts): (Vec<_>, Vec<_>) = jobs
         .into_iter()
@@ -415,7 +380,7 @@ pub(crate) fn write_all(
                 continue;
             };
             let answered = summariser.answered(answers.by_ref().take(round.len()).collect());
-            let by_model = |text: String| drafts[at].by_model(&text, &model, services);
+            let by_model = |text: String| drafts[at].by_model(&text, services);
             match answered.and_then(|text| text.map(by_model).transpose()) {
                 Ok(None) => continue,
                 Ok(text) => {
@@ -436,13 +401,6 @@ pub(crate) fn write_all(
     let texts = written.into_iter().zip(&drafts);
     let texts = texts.map(|(text, draft)| text.unwrap_or_else(|| draft.without_model(services)));
     Ok((texts.collect(), trouble))
-}
-
-/// Returns how many tokens of material fit into one request, at least 64, with room for an answer
-/// of twice the budget.
-fn material_tokens(context_length: u64, budget: u64) -> u64 {
-    let room = (context_length as f64 * MATERIAL_SHARE) as u64;
-    room.saturating_sub(budget * TOLERANCE).max(64)
 }
 
 /// Returns the approximate number of tokens of a digest with so many characters.

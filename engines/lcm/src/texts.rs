@@ -167,9 +167,9 @@ impl Texts {
         let Some(finished) = self.making[at].answered(id, answer) else {
             return false;
         };
-        let Making { purpose, model, .. } = self.making.remove(at);
-        let ((purpose, draft), services) = (purpose, &session.services);
-        match finished.and_then(|text| draft.by_model(&text, &model, services)) {
+        let (purpose, draft) = self.making.remove(at).purpose;
+        let services = &session.services;
+        match finished.and_then(|text| draft.by_model(&text, services)) {
             Ok(written) => {
                 trust.succeeded();
                 self.finished(purpose, written, session);

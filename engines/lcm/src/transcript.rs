@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 use contexture_engine_api::{MessageView, Services};
 use contexture_secrets::mask_secrets;
-use contexture_summaries::{excerpt, excerpt_within};
+use contexture_summaries::excerpt;
 
 use crate::dates;
 
@@ -22,16 +22,10 @@ const EXCERPT_CHARS: usize = 6_000;
 /// is not meant to be one.
 const NAME_BYTES: usize = 256;
 
-/// Renders each message as a text of at most `max_tokens` tokens. Messages that say nothing are
-/// left out.
-pub(crate) fn transcript(
-    messages: &[MessageView<'_>],
-    max_tokens: u64,
-    services: &Services,
-) -> Vec<String> {
+/// Renders each message as a text. Messages that say nothing are left out.
+pub(crate) fn transcript(messages: &[MessageView<'_>]) -> Vec<String> {
     let said = messages.iter().filter(|message| !is_blank(message));
-    said.map(|message| excerpt_within(&render(message), max_tokens, services))
-        .collect()
+    said.map(render).collect()
 }
 
 /// Whether a message says nothing that a summary could contain: no text, no tool calls, and no
@@ -145,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transcript_fits_names_errors_and_masks_secrets() {
+    fn a_transcript_shortens_names_errors_and_masks_secrets() {
         let long = format!("BEGIN {} END", "word ".repeat(4_000));
         let messages = [
             MessageView::new(MessageId(1), "user")
@@ -158,10 +152,8 @@ mod tests {
                 .with_result_of("d", "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789ABCD")
                 .with_text("done"),
         ];
-        let services = Services::none();
-        let parts = transcript(&messages, 500, &services);
-        let fits = |text: &String| services.count_tokens(text) <= 500;
-        assert!(parts.len() == 3 && parts.iter().all(fits));
+        let parts = transcript(&messages);
+        assert!(parts.len() == 3 && parts[1].len() < long.len());
         let text = parts.concat();
         assert!(
             text.contains("[error of bash] BEGIN") && text.contains("END"),
@@ -184,7 +176,7 @@ mod tests {
                 .with_result_of("c", "bash")
                 .with_text("done"),
         ];
-        let parts = transcript(&messages, 500, &Services::none());
+        let parts = transcript(&messages);
         assert_eq!(
             parts.concat(),
             "[user dana] Ship it.\n[user Ben Li] Not yet.\n[result of bash] done\n"

@@ -17,7 +17,7 @@ use contexture_engine_api::{
 use serde_json::{Value, json};
 
 use crate::cooldown::CoolDowns;
-use crate::facts::rules_left_out;
+use crate::facts::{checked, rules_left_out};
 use crate::summariser::{Prompts, Summariser};
 
 /// The note on a summary that was written while no model is configured. It is shown to a person.
@@ -419,7 +419,7 @@ impl SummaryCycle {
                 });
             }
             Purpose::Redo { of, record } => {
-                let Ok((text, _)) = self.checked(&record, &text) else {
+                let Ok((text, _)) = checked(&record, &text, &self.services) else {
                     return;
                 };
                 self.better.push((of, text));
@@ -463,9 +463,10 @@ impl SummaryCycle {
                     .into(),
             ),
         };
-        let checked = answer.and_then(|text| self.checked(&task.work_record(), &text));
+        let checked = answer.and_then(|text| checked(&task.work_record(), &text, &self.services));
         Ok(match checked {
             Ok((text, marked)) => {
+                let marked = marked.map_or(String::new(), |told| format!("; {told}"));
                 let note = format!("{} wrote the summary{marked}", model.name);
                 WrittenSummary::new(task, task.finish(text), note)
             }
@@ -489,27 +490,6 @@ impl SummaryCycle {
                 }
             }
         })
-    }
-
-    /// Marks what the messages contradict in a model's text. Returns the text, and what a person is
-    /// told about the marks.
-    ///
-    /// # Errors
-    /// A sentence for a person, if there is such a statement and the text may not be used then.
-    fn checked(&self, record: &WorkRecord, text: &str) -> Result<(String, String), String> {
-        let checked = record.check(text);
-        let told = match checked.contradictions {
-            0 => return Ok((checked.text, String::new())),
-            1 => "the messages contradict 1 statement of the model's summary".to_owned(),
-            many => format!("the messages contradict {many} statements of the model's summary"),
-        };
-        match self
-            .model()
-            .is_some_and(|model| model.extract_if_contradicted)
-        {
-            true => Err(told),
-            false => Ok((checked.text, format!("; {told}, which are marked"))),
-        }
     }
 
     /// The best text that is ready for a task: the one that covers the most of its messages, with

@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 
-use contexture_digest::{Budget, Digest, RuleSection, Rules, TextsBeside, merge};
+use contexture_digest::{Budget, Digest, RuleSection, Rules, TextsBeside, WorkRecord, merge};
 use contexture_engine_api::{MessageView, Services};
 use contexture_secrets::mask_secrets;
 
@@ -17,7 +17,7 @@ use crate::excerpt::excerpt;
 
 /// Characters per token of a text as dense in paths and identifiers as a digest. With its frame and
 /// the system note, a summary for a window of 100,000 tokens then has about 12,000 characters.
-const CHARS_PER_TOKEN: f64 = 2.33;
+pub const CHARS_PER_TOKEN: f64 = 2.33;
 /// Facts are added only if at least this many tokens are left for them.
 const MIN_FACTS_TOKENS: u64 = 48;
 const FOCUS_LINE_CHARS: usize = 240;
@@ -44,6 +44,29 @@ pub fn rules_left_out(section: &RuleSection) -> Option<String> {
         many => Some(format!(
             "{many} older rules of the user did not fit their share of the summary"
         )),
+    }
+}
+
+/// Marks what the messages contradict in a model's text. Returns the text and, if there are marks,
+/// what a person is told about them.
+///
+/// # Errors
+/// A sentence for a person, if there is such a statement and the text may not be used then.
+pub fn checked(
+    record: &WorkRecord,
+    text: &str,
+    services: &Services,
+) -> Result<(String, Option<String>), String> {
+    let checked = record.check(text);
+    let told = match checked.contradictions {
+        0 => return Ok((checked.text, None)),
+        1 => "the messages contradict 1 statement of the model's summary".to_owned(),
+        many => format!("the messages contradict {many} statements of the model's summary"),
+    };
+    let model = services.model();
+    match model.is_some_and(|model| model.extract_if_contradicted) {
+        true => Err(told),
+        false => Ok((checked.text, Some(format!("{told}, which are marked")))),
     }
 }
 

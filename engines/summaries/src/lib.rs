@@ -41,7 +41,10 @@ pub use contexture_digest::unmarked;
 pub use cooldown::{CoolDown, CoolDowns};
 pub use cycle::{Making, NO_MODEL, Ready, SummaryCycle, Task, WrittenSummary};
 pub use excerpt::{ARGUMENT_MARK, asks_the_user, excerpt, excerpt_within, tool_of};
-pub use facts::{digested, digested_beside, rule_section, rules_in, rules_left_out, tokens_beside};
+pub use facts::{
+    CHARS_PER_TOKEN, checked, digested, digested_beside, rule_section, rules_in, rules_left_out,
+    tokens_beside,
+};
 pub use fitting::{beginning_within, largest_within};
 pub use groups::{Groups, is_answer, tail_within};
 pub use headroom::{Headroom, Sizes, to_host_tokens};

@@ -19,13 +19,6 @@ use crate::dag::{Node, NodeId};
 use crate::error::StoreError;
 use crate::settings::{HEADING_TOKENS, LEAF_SHARE};
 
-/// The result of trying to divide a window, which may also be to wait.
-pub(super) enum Arranged {
-    Window(Arrangement),
-    /// Nothing is prepared yet and the window can wait. The text is the reason that the user sees.
-    Wait(String),
-}
-
 /// How the window is divided, for one choice of what stays raw. The frontier in it may differ from
 /// the session's, because nodes across the border of what stays are replaced by their children.
 pub(super) struct Arrangement {
@@ -66,56 +59,45 @@ impl Compactor<'_, '_> {
         &self,
         outline: &Outline,
         spots: &[Spot],
-    ) -> Result<Arranged, StoreError> {
+    ) -> Result<Arrangement, StoreError> {
         if self.model == ModelUse::Prepared {
             return self.arrange_prepared(outline, spots);
         }
         // The protections are tried from the strongest to the weakest, so that as many of the
         // newest messages as possible stay.
-        let rungs = [
-            self.settings.protection(&self.budgets),
-            Protection {
-                tokens: self.budgets.tail,
-                ..Protection::LEAST
-            },
-            Protection::LEAST,
-        ];
-        let mut best: Option<Arrangement> = None;
-        for (at, protection) in rungs.into_iter().enumerate() {
-            let mut split = outline.split(protection);
-            if at + 1 == rungs.len() {
-                // At the weakest protection only the user's last message stays outside the tail.
-                // The last answer is useful, but no request becomes invalid without it.
-                split
-                    .islands
-                    .retain(|island| outline.last_user.is_some_and(|user| island.contains(&user)));
-            }
-            let mut arrangement = self.arrangement(outline, spots, &split)?;
-            self.shorten_old(&mut arrangement, outline, self.goal);
-            let fits = arrangement.estimate <= self.goal;
-            if best
-                .as_ref()
-                .is_none_or(|best| arrangement.estimate < best.estimate)
-            {
-                best = Some(arrangement);
-            }
-            if fits && best.as_ref().is_some_and(Arrangement::does_something) {
+        let strongest = self.settings.protection(&self.budgets);
+        let fewer = Protection {
+            messages: Protection::LEAST.messages,
+            ..strongest
+        };
+        let try_with = |protection| {
+            let mut tried = self.arrangement(outline, spots, &outline.split(protection))?;
+            self.shorten_old(&mut tried, outline, self.goal);
+            Ok::<_, StoreError>(tried)
+        };
+        let mut best = try_with(strongest)?;
+        for weaker in [fewer, Protection::LEAST] {
+            if best.estimate <= self.goal && best.does_something() {
                 break;
             }
+            let tried = try_with(weaker)?;
+            if tried.estimate < best.estimate {
+                best = tried;
+            }
         }
-        let mut best = match best {
-            Some(best) => best,
-            None => self.arrangement(outline, spots, &outline.split(Protection::LEAST))?,
-        };
         if best.estimate >= self.budgets.hard {
             self.shorten_unseen(&mut best, outline);
         }
-        Ok(Arranged::Window(best))
+        Ok(best)
     }
 
     /// Arranges the window if only prepared texts may be used. The tail begins at the first message
-    /// for which nothing is prepared. If nothing at all can be replaced, the result is to wait.
-    fn arrange_prepared(&self, outline: &Outline, spots: &[Spot]) -> Result<Arranged, StoreError> {
+    /// for which nothing is prepared.
+    fn arrange_prepared(
+        &self,
+        outline: &Outline,
+        spots: &[Spot],
+    ) -> Result<Arrangement, StoreError> {
         let mut split = outline.split(self.settings.protection(&self.budgets));
         let ready = |at: &usize| {
             split.keeps(*at) || spots[*at] != Spot::Raw || self.texts.covers(self.views[*at].id())
@@ -125,15 +107,7 @@ impl Compactor<'_, '_> {
             split.tail = outline.groups.cut_before(at);
             split.islands.retain(|island| island.end <= split.tail);
         }
-        let arrangement = self.arrangement(outline, spots, &split)?;
-        if !arrangement.does_something() {
-            return Ok(Arranged::Wait(format!(
-                "summaries are being prepared in the background; a compaction does not wait for them from {} \
-                 tokens on",
-                self.budgets.hard
-            )));
-        }
-        Ok(Arranged::Window(arrangement))
+        self.arrangement(outline, spots, &split)
     }
 
     pub(super) fn arrangement(

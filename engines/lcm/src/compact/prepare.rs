@@ -7,7 +7,8 @@
 
 use std::collections::HashSet;
 
-use contexture_engine_api::with_views;
+use contexture_digest::TextsBeside;
+use contexture_engine_api::{MessageView, ModelInfo, with_views};
 
 use super::{Compactor, sum};
 use crate::dag::condense::next_group;
@@ -15,7 +16,6 @@ use crate::dag::outline::Outline;
 use crate::dag::plan::{PlanStep, Run, leaves};
 use crate::dag::{Node, NodeId, NodeSources, Span};
 use crate::error::StoreError;
-use crate::settings::{CONDENSED_SHARE, LEAF_SHARE, LEAST_TEXT};
 use crate::store::nodes;
 use crate::summarise::Job;
 use crate::texts::Purpose;
@@ -48,12 +48,10 @@ impl Compactor<'_, '_> {
         leaves.pop();
         leaves.retain(|ids| self.texts.get(Span::of_messages(ids)).is_none());
         leaves.truncate(most);
-        let (services, model) = (&self.session.services, self.session.services.model());
+        let model = self.session.services.model();
         let (_, jobs) = self.with_messages(&leaves, |leaves| {
             let job = |views: &Vec<_>| {
-                let budget = self.budgets.node.min(sum(views) / LEAF_SHARE);
-                let budget = budget.max(LEAST_TEXT);
-                Job::of_messages(views, budget, None, model.as_ref(), services)
+                self.leaf_job(views, self.budgets.leaf(sum(views)), model.as_ref())
             };
             leaves.iter().map(job).collect::<Vec<_>>()
         })?;
@@ -61,7 +59,8 @@ impl Compactor<'_, '_> {
     }
 
     /// A condensed node, if the frontier and the leaves that are ready are together over the budget
-    /// for summaries. Only the group that a compaction would condense next is considered.
+    /// for summaries. Only the group that a compaction would condense next is considered, and better
+    /// texts of its nodes come first.
     fn wanted_parent(&self) -> Option<(Purpose, Job)> {
         let (frontier, budgets) = (self.session.frontier(), &self.budgets);
         let tokens: u64 = frontier.iter().map(Node::cost).sum();
@@ -71,16 +70,27 @@ impl Compactor<'_, '_> {
         let depths: Vec<u32> = frontier.iter().map(|node| node.depth).collect();
         let children = &frontier[next_group(&depths)?];
         let span = Span::of_nodes(children.iter());
-        if !self.lacks(span) {
+        if children.iter().any(|node| node.degraded) || !self.lacks(span) {
             return None;
         }
-        let texts: Vec<&str> = children.iter().map(|node| node.text.as_str()).collect();
-        let tokens: u64 = children.iter().map(|node| node.tokens).sum();
-        let budget = budgets.node.min(tokens / CONDENSED_SHARE).max(LEAST_TEXT);
+        let children: Vec<&Node> = children.iter().collect();
+        let budget = budgets.parent(children.iter().copied());
         let services = &self.session.services;
-        let model = services.model();
-        let job = Job::condensed(&texts, tokens, budget, None, model.as_ref(), services);
+        let job = Job::of_nodes(&children, budget, None, services.model().as_ref(), services);
         Some((Purpose::node(span, None), job))
+    }
+
+    fn leaf_job(&self, views: &[MessageView<'_>], budget: u64, model: Option<&ModelInfo>) -> Job {
+        let (digest, after) = (self.session.digest(views), &mut TextsBeside::default());
+        Job::of_messages(
+            &digest,
+            views,
+            budget,
+            None,
+            model,
+            after,
+            &self.session.services,
+        )
     }
 
     fn lacks(&self, span: Span) -> bool {
@@ -105,13 +115,12 @@ impl Compactor<'_, '_> {
             if !self.lacks(span) {
                 continue;
             }
-            let budget = |as_new: u64| budgets.node.min(as_new).max(node.tokens).max(LEAST_TEXT);
             let job = match nodes::sources(&session.store, session.id, *id)? {
                 NodeSources::Messages(_) => {
                     let keys = nodes::messages_under(&session.store, session.id, *id)?;
-                    let budget = budget(node.source_tokens / LEAF_SHARE);
+                    let budget = budgets.leaf(node.source_tokens).max(node.tokens);
                     with_views(&session.store.owned_messages(&keys)?, |views| {
-                        Job::of_messages(views, budget, None, model.as_ref(), services)
+                        self.leaf_job(views, budget, model.as_ref())
                     })
                 }
                 // The text is written from the texts of the children, so better ones of those come
@@ -120,15 +129,13 @@ impl Compactor<'_, '_> {
                     continue;
                 }
                 NodeSources::Nodes(children) => {
-                    let mut texts = Vec::new();
+                    let mut below = Vec::with_capacity(children.len());
                     for child in children {
-                        let child = nodes::node(&session.store, session.id, child)?;
-                        texts.extend(child.map(|node| node.text));
+                        below.extend(nodes::node(&session.store, session.id, child)?);
                     }
-                    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-                    let tokens: u64 = texts.iter().map(|t| services.count_tokens(t)).sum();
-                    let budget = budget(tokens / CONDENSED_SHARE);
-                    Job::condensed(&texts, tokens, budget, None, model.as_ref(), services)
+                    let budget = budgets.parent(below.iter()).max(node.tokens);
+                    let below: Vec<&Node> = below.iter().collect();
+                    Job::of_nodes(&below, budget, None, model.as_ref(), services)
                 }
             };
             wanted.push((Purpose::node(span, Some(*id)), job));

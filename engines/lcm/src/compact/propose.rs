@@ -18,7 +18,7 @@ use contexture_summaries::{Headroom, NO_MODEL, framing_tokens, rule_section, rul
 
 use super::arrange::Arrangement;
 use super::write::{DraftNode, SummaryWriter};
-use super::{Compacted, Compactor, Proposal, pieces};
+use super::{Compactor, Proposal, pieces};
 use crate::assemble::nodes_in;
 use crate::dag::plan::PlanStep;
 use crate::dag::{Level, Node, NodeId};
@@ -67,7 +67,7 @@ impl Compactor<'_, '_> {
         floor: u64,
         headroom: &mut Headroom,
         trust: &mut ModelTrust,
-    ) -> Result<Compacted, StoreError> {
+    ) -> Result<(Outcome, Option<Proposal>), StoreError> {
         let before = self.before;
         let next = nodes::next_id(&self.session.store, self.session.id)?;
         let mut writer = SummaryWriter::new(self, next, trust);
@@ -95,20 +95,19 @@ impl Compactor<'_, '_> {
         // the prompt as it is.
         let saves_the_turn = before >= self.budgets.usable && after < self.budgets.usable;
         if after >= self.budgets.hard && !saves_the_turn && !self.order.force {
-            return Ok(Compacted::Unchanged(
-                self.floor_too_high(floor.max(arrangement.kept)),
-            ));
+            return Ok((self.floor_too_high(floor.max(arrangement.kept)), None));
         }
         if after >= before {
-            return Ok(Compacted::Unchanged(Outcome::NothingToDo(format!(
+            let reason = format!(
                 "a compaction would take the prompt from {} to {} tokens",
                 grouped(before),
                 grouped(after)
-            ))));
+            );
+            return Ok((Outcome::NothingToDo(reason), None));
         }
 
         if let Some(reason) = headroom.refuses(self.order, self.sizes(after)) {
-            return Ok(Compacted::Unchanged(Outcome::Deferred(reason)));
+            return Ok((Outcome::Deferred(reason), None));
         }
 
         let new = writer.new_nodes();
@@ -157,7 +156,7 @@ impl Compactor<'_, '_> {
             .system_note(Some(COMPACTION_NOTE.to_owned()))
             .degraded(degraded)
             .notes(notes);
-        Ok(Compacted::Proposed(Box::new(proposal), compaction))
+        Ok((Outcome::Compacted(compaction), Some(proposal)))
     }
 
     /// Makes the entries of the new window: kept and shortened messages, and the summaries of each

@@ -35,15 +35,12 @@ const MAX_LEAF_TOKENS: u64 = 2_000;
 /// For how many leaves before the one that was just written the demand is computed again. These are
 /// the most likely to repeat it, and computing all takes too long if there are many.
 const NEAR: usize = 8;
-/// Nodes that cannot be condensed are extracted again if they exceed their room by this factor. A
-/// small excess is tolerated, because an extract is worse than what the model wrote.
-const MUCH_TOO_LONG: u64 = 2;
 
 /// A node of the new frontier while it is under construction.
 pub(super) struct DraftNode {
     pub(super) node: Node,
-    /// What the store needs to know about the node. None if it is stored already.
-    new: Option<NewNode>,
+    /// What the node is made from. None if it is stored already.
+    sources: Option<NodeSources<Key>>,
 }
 
 /// The nodes of one compaction while they are written. Create one, call `write`, and then take the
@@ -59,9 +56,9 @@ pub(super) struct SummaryWriter<'c, 'a, 'm> {
     next: NodeId,
     /// The nodes of each run of the arrangement, in the order of the conversation.
     pub(super) runs: Vec<Vec<DraftNode>>,
-    /// New nodes that are already under another new node. They are not in the window but have to be
-    /// stored.
-    retired: Vec<NewNode>,
+    /// Nodes that are already under a new node. They are not in the window, but the new ones among
+    /// them have to be stored.
+    retired: Vec<DraftNode>,
     /// Nodes of the frontier that get their better text with this compaction.
     pub(super) better: Vec<(NodeId, Written)>,
     /// The messages under the new leaves, which are no longer loose once the proposal is committed.
@@ -106,7 +103,10 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         self.covered = spans.concat();
         for plan in plans {
             let run = plan.into_iter().filter_map(|existing| match existing {
-                Some(node) => Some(DraftNode { node, new: None }),
+                Some(node) => Some(DraftNode {
+                    node,
+                    sources: None,
+                }),
                 None => leaves.next(),
             });
             self.runs.push(run.collect());
@@ -191,7 +191,12 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         let missing = drafts.iter().zip(&views);
         let missing = missing.filter(|((_, written), _)| written.is_none());
         let mut digests: Vec<(Digest<'_>, u64)> = missing
-            .map(|((node, _), views)| (self.digest(views), node.source_tokens / LEAF_SHARE))
+            .map(|((node, _), views)| {
+                (
+                    self.compactor.session.digest(views),
+                    node.source_tokens / LEAF_SHARE,
+                )
+            })
             .collect();
         let mut after = self.kept.clone();
         let demand = |(digest, most): &(Digest<'_>, u64), after: &TextsBeside| Demand {
@@ -217,21 +222,12 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             };
             room -= share;
             let (focus, model) = (self.compactor.order.focus.as_deref(), self.model());
-            let (budget, model) = (share.max(LEAST_TEXT), model.as_ref());
-            let services = &self.compactor.session.services;
-            let job = Job::of_digest(&digest, views, budget, focus, model, &mut after, services);
+            let (model, services) = (model.as_ref(), &self.compactor.session.services);
+            let job = Job::of_messages(&digest, views, share, focus, model, &mut after, services);
             jobs.push(job);
         }
         jobs.reverse();
         (drafts, jobs)
-    }
-
-    /// Digests messages. Only what the user asked for first is a goal.
-    fn digest<'v>(&self, views: &[MessageView<'v>]) -> Digest<'v> {
-        let session = self.compactor.session;
-        let first = views.first().map(MessageView::id);
-        let is_later = first.is_some_and(|first| session.was_asked_before(first));
-        Digest::with(session.readings(), views, None, is_later.then_some(""))
     }
 
     /// Returns the messages themselves as a text, if they are so short that no summary could be
@@ -271,17 +267,17 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     }
 
     /// Condenses nodes until all together are within the budget. Groups with a prepared text come
-    /// first. If no run has two nodes left, single nodes that are far too long are extracted again.
+    /// first. If no run has two nodes left, the rest may exceed the budget.
     fn condense(&mut self) -> Result<(), StoreError> {
         // Each round replaces at least two nodes by one, so the loop comes to an end.
         while self.used() > self.summaries {
             let Some((at, group)) = self.prepared_group().or_else(|| self.next_group()) else {
-                return self.shrink(MUCH_TOO_LONG);
+                break;
             };
             let children: Vec<DraftNode> = self.runs[at].drain(group.clone()).collect();
             let parent = self.condensed(&children)?;
             self.runs[at].insert(group.start, parent);
-            self.retire(children);
+            self.retired.extend(children);
         }
         Ok(())
     }
@@ -333,19 +329,18 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
     pub(super) fn tighten(&mut self, by: u64) -> Result<(), StoreError> {
         self.summaries = self.used().saturating_sub(by);
         self.condense()?;
-        self.shrink(1)
+        self.shrink()
     }
 
-    /// Extracts nodes without a neighbour again, to fit their room, if they exceed `slack` times
-    /// their share of the budget. The extract becomes the parent of the long node, so that the long
-    /// text is not lost.
-    fn shrink(&mut self, slack: u64) -> Result<(), StoreError> {
+    /// Extracts nodes without a neighbour again if they exceed their share of the budget. The extract
+    /// becomes the parent of the long node, so that the long text is not lost.
+    fn shrink(&mut self) -> Result<(), StoreError> {
         let nodes = self.runs.iter().flatten().count() as u64;
         let each = (self.summaries / nodes.max(1))
             .saturating_sub(HEADING_TOKENS)
             .max(LEAST_TEXT);
         for at in 0..self.runs.len() {
-            let too_long = |made: &DraftNode| made.node.tokens > each * slack;
+            let too_long = |made: &DraftNode| made.node.tokens > each;
             if self.runs[at].len() == 1 && self.runs[at].iter().all(too_long) {
                 // The long node becomes the child of the new one, so that its text can still be
                 // expanded.
@@ -354,7 +349,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
                 let written = job.draft.without_model(&self.compactor.session.services);
                 let parent = self.parent(&child, written);
                 self.runs[at].push(parent);
-                self.retire(child);
+                self.retired.extend(child);
             }
         }
         Ok(())
@@ -366,8 +361,8 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         let written = match self.ready(children) {
             Some(written) => written.clone(),
             None => {
-                let tokens: u64 = children.iter().map(|made| made.node.tokens).sum();
-                let usual = self.compactor.budgets.node.min(tokens / CONDENSED_SHARE);
+                let nodes = children.iter().map(|made| &made.node);
+                let usual = self.compactor.budgets.parent(nodes);
                 // An extract takes half of what the others leave, unless the model will replace it. The
                 // next leaf takes the other half, and what stands before it is read from the
                 // provider's cache.
@@ -395,8 +390,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         model: Option<&ModelInfo>,
     ) -> Result<Job, StoreError> {
         let Compactor { session, order, .. } = *self.compactor;
-        let (services, budget) = (&session.services, budget.max(LEAST_TEXT));
-        let focus = order.focus.as_deref();
+        let (services, focus) = (&session.services, order.focus.as_deref());
         let nodes = || children.iter().map(|made| &made.node);
         let by_model = nodes().any(|node| node.level == Level::Normal);
         let below: u64 = nodes().map(|node| node.source_tokens).sum();
@@ -405,25 +399,20 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             let stored = session.store.owned_messages(&self.keys_under(children)?)?;
             let mut after = self.after(children);
             return Ok(with_views(&stored, |views| {
-                let digest = self.digest(views);
-                Job::of_digest(&digest, views, budget, focus, None, &mut after, services)
+                let digest = session.digest(views);
+                Job::of_messages(&digest, views, budget, focus, None, &mut after, services)
             }));
         }
-        let texts: Vec<&str> = nodes().map(|node| node.text.as_str()).collect();
-        let tokens = nodes().map(|node| node.tokens).sum();
-        Ok(Job::condensed(
-            &texts, tokens, budget, focus, model, services,
-        ))
+        let nodes: Vec<&Node> = nodes().collect();
+        Ok(Job::of_nodes(&nodes, budget, focus, model, services))
     }
 
     /// Returns the keys of the messages under these nodes, some of which may not be stored yet.
     fn keys_under(&self, nodes: &[DraftNode]) -> Result<Vec<Key>, StoreError> {
         let session = self.compactor.session;
-        let new: HashMap<NodeId, &NodeSources<Key>> =
-            (nodes.iter().filter_map(|made| made.new.as_ref()))
-                .chain(&self.retired)
-                .map(|new| (new.node.id, &new.sources))
-                .collect();
+        let new: HashMap<NodeId, &NodeSources<Key>> = (nodes.iter().chain(&self.retired))
+            .filter_map(|made| Some((made.node.id, made.sources.as_ref()?)))
+            .collect();
         let mut waiting: Vec<NodeId> = nodes.iter().map(|made| made.node.id).collect();
         let mut keys = Vec::new();
         while let Some(id) = waiting.pop() {
@@ -469,18 +458,16 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         id
     }
 
-    /// Remembers the new ones among nodes that got a parent. They leave the window, but their
-    /// parent needs them in the store.
-    fn retire(&mut self, children: Vec<DraftNode>) {
-        self.retired
-            .extend(children.into_iter().filter_map(|made| made.new));
-    }
-
     /// Returns all nodes that have to be stored, children before their parents.
     pub(super) fn new_nodes(&self) -> Vec<NewNode> {
-        let standing = self.runs.iter().flatten();
-        let mut new: Vec<NewNode> = standing.filter_map(|made| made.new.clone()).collect();
-        new.extend(self.retired.iter().cloned());
+        let all = self.runs.iter().flatten().chain(&self.retired);
+        let new = all.filter_map(|made| {
+            Some(NewNode {
+                node: made.node.clone(),
+                sources: made.sources.clone()?,
+            })
+        });
+        let mut new: Vec<NewNode> = new.collect();
         // Numbers are given in the order of creation, so children have lower ones than their
         // parents.
         new.sort_by_key(|new| new.node.id);
@@ -557,10 +544,8 @@ fn total(run: &[DraftNode]) -> u64 {
 
 fn made(mut node: Node, written: Written, sources: NodeSources<Key>) -> DraftNode {
     set_text(&mut node, written);
-    DraftNode {
-        node: node.clone(),
-        new: Some(NewNode { node, sources }),
-    }
+    let sources = Some(sources);
+    DraftNode { node, sources }
 }
 
 fn set_text(node: &mut Node, written: Written) {

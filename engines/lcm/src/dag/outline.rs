@@ -41,6 +41,8 @@ pub(crate) struct Protection {
     pub(crate) messages: usize,
     /// The number of tokens within which further messages stay raw.
     pub(crate) tokens: u64,
+    /// Whether the last answer stays raw. It is useful, but no request becomes invalid without it.
+    pub(crate) last_answer: bool,
 }
 
 impl Protection {
@@ -48,6 +50,7 @@ impl Protection {
     pub(crate) const LEAST: Self = Self {
         messages: MIN_TAIL,
         tokens: 0,
+        last_answer: false,
     };
 }
 
@@ -98,7 +101,8 @@ impl Outline {
             tail = tail.min(self.last_turn);
         }
         let tail = self.groups.cut_before(tail);
-        let mut islands: Vec<Range<usize>> = [self.last_user, self.last_answer]
+        let last_answer = self.last_answer.filter(|_| protection.last_answer);
+        let mut islands: Vec<Range<usize>> = [self.last_user, last_answer]
             .into_iter()
             .flatten()
             .filter(|at| *at < tail)
@@ -148,8 +152,8 @@ mod tests {
             );
         }
         let split = Outline::of(&messages).split(Protection {
-            messages: 3,
-            tokens: 0,
+            last_answer: true,
+            ..Protection::LEAST
         });
         assert_eq!(
             split.tail, 7,

@@ -13,6 +13,7 @@ use contexture_engine_api::{
     EngineError, FailureKind, MessageView, ModelRequest, Services, ToolCallView,
 };
 use contexture_secrets::mask_secrets;
+use contexture_summaries::excerpt_within;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -217,7 +218,7 @@ fn passages(context: &Context<'_>, found: &Answer) -> Result<Vec<Passage>, Engin
         let calls = message.call_views();
         let view = &message.view(&calls);
         let services = &context.session.services;
-        let whole = transcript(&[*view], PASSAGE_TOKENS, services).concat();
+        let whole = excerpt_within(&transcript(&[*view]).concat(), PASSAGE_TOKENS, services);
         // In a long message the match matters more than the beginning, which may be about something
         // else.
         let text = match view.tokens() > PASSAGE_TOKENS {

@@ -62,7 +62,7 @@ proptest! {
         let views: Vec<MessageView<'_>> = window.iter().map(|(_, view, _)| *view).collect();
         let spots: Vec<Spot> = window.iter().map(|(_, _, spot)| spot.clone()).collect();
         let outline = Outline::of(&views);
-        let split = outline.split(Protection { messages, tokens });
+        let split = outline.split(Protection { messages, tokens, last_answer: true });
         let steps = layout(&views, &spots, &outline, &split, &[], &HashMap::new());
 
         let mut step_of = Vec::new();
