@@ -6,9 +6,10 @@
 //! proposes the new window.
 //!
 //! Each step is a submodule: `spots`, `arrange` with `shorten`, and `write` with `propose` and
-//! `pieces`. Between turns, `prepare` says which summaries the next compaction will need. All of them are methods of [`Compactor`], which holds what a compaction needs to know.
-//! Nothing of the session changes until the host has committed the proposal, except that new nodes
-//! are stored ahead.
+//! `pieces`. Between turns, `prepare` says which summaries the next compaction will need. All of
+//! them are methods of [`Compactor`], which holds what a compaction needs to know. Nothing of the
+//! session changes until the host has committed the proposal, except that new nodes are stored
+//! ahead.
 
 mod arrange;
 mod pieces;
@@ -93,7 +94,7 @@ pub(crate) struct Compactor<'a, 'm> {
 }
 
 impl<'a> Compactor<'a, 'a> {
-    /// A compaction that calls no model. The last three fields say whether it may.
+    /// A compaction without a model. Set `model` and `cool_down` if one is configured.
     pub(crate) fn new(
         session: &'a SessionState,
         settings: &'a Settings,

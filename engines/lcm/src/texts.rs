@@ -4,9 +4,9 @@
 //! it. If the model fails at a text although it writes others, the text is not asked for again for
 //! an hour. Failures of the model itself are the business of [`ModelTrust`].
 //!
-//! [`Texts`] knows a text by the messages that it is about, whether their node exists or not. A
-//! [`Compactor`](crate::compact::Compactor) says which texts are wanted. Nothing here is stored: if the process ends,
-//! the texts are written again.
+//! [`Texts`] knows a text by the messages that it is about, whether their node exists or not. Which
+//! texts are wanted is decided in `compact`. Nothing here is stored: if the process ends, the texts
+//! are written again.
 
 use std::collections::HashMap;
 
@@ -202,14 +202,12 @@ impl Texts {
     }
 
     /// Follows a change of the frontier or of the conversation. Leaves stay if `keeps` is true for
-    /// all of their messages. Of the texts for other nodes, only those in the making for a stored
-    /// node stay.
+    /// all of their messages, and the texts for other nodes are dropped.
     pub(crate) fn retain(&mut self, keeps: impl Fn(MessageId) -> bool) {
         let stays = |purpose: &Purpose| {
             !purpose.leaf.is_empty() && purpose.leaf.iter().all(|id| keeps(*id))
         };
-        self.making
-            .retain(|making| making.purpose.0.node.is_some() || stays(&making.purpose.0));
+        self.making.retain(|making| stays(&making.purpose.0));
         self.ready.retain(|(purpose, _)| stays(purpose));
     }
 }

@@ -1,8 +1,8 @@
 //! Writing the nodes of a compaction: leaves over messages, and condensed nodes over nodes.
 //!
 //! [`SummaryWriter`] builds the new frontier run by run. Existing nodes are taken as they are, or with a
-//! better text if one is prepared. The spans between them get leaves, whose texts are prepared,
-//! word for word, or written now. If all nodes together exceed the budget, the oldest are condensed
+//! better text if one is ready. The spans between them get leaves, whose texts are ready, word for
+//! word, or written now. If all nodes together exceed the budget, the oldest are condensed
 //! until they fit.
 //!
 //! Nothing is stored here. New nodes get provisional numbers, and [`SummaryWriter::new_nodes`] returns
@@ -95,20 +95,16 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         self.kept = TextsBeside::of(&self.compactor.kept_text(arrangement));
         let runs = arrangement.steps.iter().filter_map(PlanStep::run);
         let mut spans = Vec::new();
-        let plans: Vec<Vec<Option<Node>>> = runs
+        let plans: Vec<Vec<Option<DraftNode>>> = runs
             .map(|run| self.plan(arrangement, run, &mut spans))
             .collect();
-        let standing = plans.iter().flatten().flatten().map(Node::cost).sum();
+        let standing = plans.iter().flatten().flatten();
+        let standing = standing.map(|made| made.node.cost()).sum();
         let mut leaves = self.leaves(&spans, standing)?.into_iter();
         self.covered = spans.concat();
         for plan in plans {
-            let run = plan.into_iter().filter_map(|existing| match existing {
-                Some(node) => Some(DraftNode {
-                    node,
-                    sources: None,
-                }),
-                None => leaves.next(),
-            });
+            let run = plan.into_iter();
+            let run = run.filter_map(|existing| existing.or_else(|| leaves.next()));
             self.runs.push(run.collect());
         }
         self.condense()
@@ -121,7 +117,7 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         arrangement: &Arrangement,
         run: &Run,
         spans: &mut Vec<Vec<MessageId>>,
-    ) -> Vec<Option<Node>> {
+    ) -> Vec<Option<DraftNode>> {
         let texts = self.compactor.texts;
         let mut plan = Vec::new();
         for part in &run.parts {
@@ -135,7 +131,8 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
                         set_text(&mut node, written.clone());
                         self.better.push((*id, written.clone()));
                     }
-                    plan.push(Some(node));
+                    let sources = None;
+                    plan.push(Some(DraftNode { node, sources }));
                 }
                 RunPart::Span(units) => {
                     let span = self.compactor.budgets.leaf_span;
@@ -446,16 +443,11 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
             source_tokens: of().map(|node| node.source_tokens).sum(),
             from_ms: of().filter_map(|node| node.from_ms).min(),
             to_ms: of().filter_map(|node| node.to_ms).max(),
-            ..Node::without_text(self.next_id(), Span::of_nodes(of()))
+            ..Node::without_text(self.next, Span::of_nodes(of()))
         };
+        self.next.0 += 1;
         let ids = of().map(|node| node.id).collect();
         made(node, written, NodeSources::Nodes(ids))
-    }
-
-    fn next_id(&mut self) -> NodeId {
-        let id = self.next;
-        self.next.0 += 1;
-        id
     }
 
     /// Returns all nodes that have to be stored, children before their parents.
