@@ -15,9 +15,6 @@ use serde::{Deserialize, Serialize};
 
 use contexture_embed::Embedder;
 
-use crate::dag::Node;
-use crate::dag::outline::Protection;
-
 /// The settings of the engine. Every key has a default; an unknown key is an error.
 /// The doc comments, defaults and ranges are the schema that a configuration is checked against.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -143,15 +140,6 @@ impl Settings {
         self.searchable_sessions.iter().any(granted)
     }
 
-    /// Returns what a compaction in a window with these budgets leaves as it is, if it can.
-    pub(crate) fn protection(&self, budgets: &Budgets) -> Protection {
-        Protection {
-            messages: self.fresh_tail_messages,
-            tokens: budgets.tail,
-            last_answer: true,
-        }
-    }
-
     /// Derives the token budgets for one window. The budgets for summaries and for the fresh tail
     /// are shares of the soft threshold, less the system prompt and the tools.
     pub(crate) fn budgets(&self, window: &WindowState) -> Budgets {
@@ -192,10 +180,9 @@ impl Budgets {
         self.node.min(messages / LEAF_SHARE)
     }
 
-    /// Returns the usual budget of a node over these.
-    pub(crate) fn parent<'n>(&self, children: impl Iterator<Item = &'n Node>) -> u64 {
-        let tokens: u64 = children.map(|node| node.tokens).sum();
-        self.node.min(tokens / CONDENSED_SHARE)
+    /// Returns the usual budget of a node over summaries of so many tokens.
+    pub(crate) fn parent(&self, children: u64) -> u64 {
+        self.node.min(children / CONDENSED_SHARE)
     }
 
     /// Returns the size that a compaction must bring the prompt below, with some space to spare. It

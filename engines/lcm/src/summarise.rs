@@ -384,14 +384,17 @@ pub(crate) fn write_all(
             match answered.and_then(|text| text.map(by_model).transpose()) {
                 Ok(None) => continue,
                 Ok(text) => {
-                    trust.succeeded();
                     written[at] = text;
+                    if !is_to_blame {
+                        trust.succeeded();
+                    }
                 }
                 Err(failure) if failure.kind == FailureKind::Cancelled => {
                     return Err(EngineError::Cancelled);
                 }
+                Err(_) if is_to_blame => {}
                 Err(failure) => {
-                    is_to_blame |= trust.failed(&failure);
+                    is_to_blame = trust.failed(&failure);
                     trouble = Some(failure.message);
                 }
             }

@@ -53,6 +53,15 @@ impl Arrangement {
 }
 
 impl Compactor<'_, '_> {
+    /// Returns what stays raw if that leaves enough room.
+    pub(super) fn protection(&self) -> Protection {
+        Protection {
+            messages: self.settings.fresh_tail_messages,
+            tokens: self.budgets.tail,
+            last_answer: true,
+        }
+    }
+
     /// Returns the first arrangement that reaches the goal, or the smallest one if none does. An
     /// arrangement that changes nothing is passed over as long as a weaker protection can be tried.
     pub(super) fn arrange(
@@ -65,7 +74,7 @@ impl Compactor<'_, '_> {
         }
         // The protections are tried from the strongest to the weakest, so that as many of the
         // newest messages as possible stay.
-        let strongest = self.settings.protection(&self.budgets);
+        let strongest = self.protection();
         let fewer = Protection {
             messages: Protection::LEAST.messages,
             ..strongest
@@ -98,7 +107,7 @@ impl Compactor<'_, '_> {
         outline: &Outline,
         spots: &[Spot],
     ) -> Result<Arrangement, StoreError> {
-        let mut split = outline.split(self.settings.protection(&self.budgets));
+        let mut split = outline.split(self.protection());
         let ready = |at: &usize| {
             split.keeps(*at) || spots[*at] != Spot::Raw || self.texts.covers(self.views[*at].id())
         };

@@ -39,7 +39,7 @@ impl Compactor<'_, '_> {
     /// plans them, so that it will choose the same boundaries.
     fn wanted_leaves(&self, most: usize) -> Result<Vec<(Purpose, Job)>, StoreError> {
         let outline = Outline::of(self.views);
-        let split = outline.split(self.settings.protection(&self.budgets));
+        let split = outline.split(self.protection());
         let arrangement = self.arrangement(&outline, &self.spots()?, &split)?;
         let runs = arrangement.steps.iter().filter_map(PlanStep::run);
         let cut = |units| leaves(units, self.budgets.leaf_span, |at| self.texts.leaf_from(at));
@@ -74,7 +74,7 @@ impl Compactor<'_, '_> {
             return None;
         }
         let children: Vec<&Node> = children.iter().collect();
-        let budget = budgets.parent(children.iter().copied());
+        let budget = budgets.parent(children.iter().map(|node| node.tokens).sum());
         let services = &self.session.services;
         let job = Job::of_nodes(&children, budget, None, services.model().as_ref(), services);
         Some((Purpose::node(span, None), job))
@@ -133,7 +133,8 @@ impl Compactor<'_, '_> {
                     for child in children {
                         below.extend(nodes::node(&session.store, session.id, child)?);
                     }
-                    let budget = budgets.parent(below.iter()).max(node.tokens);
+                    let tokens = below.iter().map(|node| node.tokens).sum();
+                    let budget = budgets.parent(tokens).max(node.tokens);
                     let below: Vec<&Node> = below.iter().collect();
                     Job::of_nodes(&below, budget, None, model.as_ref(), services)
                 }

@@ -358,8 +358,8 @@ impl<'c, 'a, 'm> SummaryWriter<'c, 'a, 'm> {
         let written = match self.ready(children) {
             Some(written) => written.clone(),
             None => {
-                let nodes = children.iter().map(|made| &made.node);
-                let usual = self.compactor.budgets.parent(nodes);
+                let tokens = children.iter().map(|made| made.node.tokens).sum();
+                let usual = self.compactor.budgets.parent(tokens);
                 // An extract takes half of what the others leave, unless the model will replace it. The
                 // next leaf takes the other half, and what stands before it is read from the
                 // provider's cache.
