@@ -242,6 +242,13 @@ impl<'t> BlankedText<'t> {
                         self.blank(until..until + name.len() + 3);
                     }
                     at = tag_end;
+                    // Before the head of the file, the client tells what it inserts.
+                    if !is_own && !is_content && !is_file_tag(line) {
+                        let lines = text[tag_end..inside.end].split_inclusive('\n');
+                        let before = lines.take_while(|line| !has_head(line)).map(str::len);
+                        at += before.sum::<usize>();
+                        self.blank(tag_end..at);
+                    }
                     continue 'lines;
                 }
                 // A tag may have lost its end when its message was cut off. Then nothing after it is
