@@ -161,7 +161,7 @@ pub(crate) fn clean_line(line: &str) -> String {
 }
 
 /// Returns the sentences of `text`, in order and trimmed. A sentence ends at the end of a line, at
-/// 。！？, or at `.`, `!` or `?` before white space.
+/// 。！？, at `.`, `!` or `?` before white space, or at `!` or `?` before Chinese or Japanese.
 pub(crate) fn sentences(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -191,7 +191,10 @@ fn sentence_end(text: &str) -> usize {
             b'\n' => Some(1),
             b'.' | b'!' | b'?' => {
                 let next = rest[1..].chars().next();
-                next.is_none_or(char::is_whitespace).then_some(1)
+                let is_wide =
+                    |c: char| matches!(c, '\u{3041}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}');
+                let ends = |c: char| c.is_whitespace() || bytes[at] != b'.' && is_wide(c);
+                next.is_none_or(ends).then_some(1)
             }
             _ => ["。", "！", "？"]
                 .iter()
@@ -214,7 +217,8 @@ mod tests {
 
     #[test]
     fn sentences_end_where_they_end_in_either_script() {
-        let text = "Use v1.2 of it. Never push! 不要删除数据库。先备份？好\nNext";
+        let text =
+            "Use v1.2 of it. Never push! 不要删除数据库。先备份？好\nNext 好了!不要推送?はい a?b";
         let found: Vec<_> = sentences(text).collect();
         assert_eq!(
             found,
@@ -224,7 +228,9 @@ mod tests {
                 "不要删除数据库。",
                 "先备份？",
                 "好",
-                "Next"
+                "Next 好了!",
+                "不要推送?",
+                "はい a?b"
             ]
         );
     }
