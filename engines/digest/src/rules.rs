@@ -31,15 +31,13 @@ use contexture_engine_api::{MessageKind, MessageView};
 use contexture_secrets::mask_secrets;
 use hashbrown::HashMap;
 
-use self::compare::{About, key, specificity};
-use self::permission::Ending;
+use self::compare::{About, Replacement, key, specificity};
 use self::section::{left_out_in, section_lines};
-use self::stated::original;
+use self::stated::{Statement, statements_in};
 use crate::Budget;
-use crate::text::{chars, clip, sentences};
+use crate::text::clip;
 
-/// A rule with more characters than this is not kept word for word. It is an essay, and the digest
-/// quotes it like any other request.
+/// Of a rule with more characters than this, the rest is cut off and `…` follows.
 const MOST_CHARS: usize = 800;
 /// No more rules than this are kept, because each is compared with all before it. If there are
 /// more, the oldest are left out.
@@ -51,9 +49,6 @@ const REPLACED_CHARS: usize = 48;
 /// What follows a sentence in the section of a [part](Rules::of_part) if it may end a rule that another part
 /// states.
 const MAY_REPLACE: &str = " [replaces: an earlier rule]";
-/// No more sentences of a message than this are kept because they may end a rule.
-const MOST_ENDINGS: usize = 20;
-
 /// The rules that users stated, in the order in which they stated them.
 ///
 /// ```
@@ -86,6 +81,9 @@ struct Rule {
     /// Whether it says something only if it ends a rule before it: "You can push to main now."
     only_ends: bool,
 }
+
+/// The index of a rule that a later one replaces, and how.
+type Replaced = (usize, Replacement);
 
 impl Rules {
     /// Collects the rules of these messages and of the summaries among them. Those of `previous`, the
@@ -154,43 +152,22 @@ impl Rules {
             }
         }
         let own = without_rules(text);
-        let stated = stated_in(&own, project_only);
-        let endings = match project_only {
-            true => Vec::new(),
-            false => self.endings_in(&own, &stated),
-        };
-        let mut endings = endings.into_iter().peekable();
-        for (at, rule) in stated.iter().enumerate() {
-            while let Some((_, ending)) = endings.next_if(|(before, _)| *before <= at) {
-                self.add(ending, true);
+        let statements = statements_in(&own, project_only);
+        let is_all = !project_only && own.len() == text.len();
+        let rules = statements.iter().filter(|statement| !statement.only_ends);
+        let stated = is_all.then(|| rules.map(|rule| rule.text.clone()).collect());
+        for Statement {
+            text,
+            only_ends,
+            is_project,
+        } in statements
+        {
+            // If there is no rule yet, there is none to end.
+            if !only_ends || self.is_part || !self.all.is_empty() {
+                self.add(text, only_ends, is_project);
             }
-            self.add(rule.clone(), false);
         }
-        endings.for_each(|(_, ending)| self.add(ending, true));
-        (!project_only && own.len() == text.len()).then_some(stated)
-    }
-
-    /// Returns the sentences of a user's text that may only end a rule, such as "You can push to main
-    /// now.", each with the number of the `stated` rules that stand before it in the text.
-    fn endings_in(&self, text: &str, stated: &[String]) -> Vec<(usize, String)> {
-        if self.all.is_empty() && !self.is_part {
-            return Vec::new();
-        }
-        let own = own_words::own_words(text, false);
-        let sentences = own.lines().flat_map(sentences);
-        let endings = sentences.filter(|sentence| Ending::of(sentence).is_some());
-        let endings = endings.take(MOST_ENDINGS).filter_map(|sentence| {
-            let words = original(text, &own, sentence);
-            let words = item(&words).unwrap_or(&words).to_owned();
-            if chars(&words) > MOST_CHARS || stated.iter().any(|rule| rule.contains(&words)) {
-                return None;
-            }
-            let at = sentence.as_ptr() as usize - own.as_ptr() as usize;
-            let rest = text.get(at..).unwrap_or_default();
-            let before = stated.partition_point(|rule| !rest.contains(rule.as_str()));
-            Some((before, words))
-        });
-        endings.collect()
+        stated
     }
 
     /// Adds the rules that an earlier summary kept, of whatever engine. They are those of its section
@@ -207,19 +184,19 @@ impl Rules {
             if let Some(number) = left_out_in(line) {
                 self.left_out += number;
             } else if declared::is_declared(line) {
-                self.add(line.to_owned(), false);
+                self.add(line.to_owned(), false, false);
             } else if let Some(rule) = line.strip_prefix("- ") {
                 let (rule, note) = match rule.rfind(REPLACES) {
                     Some(at) if rule.ends_with(']') => rule.split_at(at),
                     _ => (rule, ""),
                 };
-                self.add(rule.to_owned(), note == MAY_REPLACE);
+                self.add(rule.to_owned(), note == MAY_REPLACE, false);
             }
         }
         has_section
     }
 
-    fn add(&mut self, rule: String, only_ends: bool) {
+    fn add(&mut self, rule: String, only_ends: bool, is_project: bool) {
         // The rule is quoted in every summary from here on. If it had a token in it, the token
         // would be sent each time.
         let rule = mask_secrets(&rule).into_owned();
@@ -227,9 +204,18 @@ impl Rules {
         if key.is_empty() {
             return;
         }
-        // What is said again is newer than what was said since, so it moves to the end.
+        // What is said again is newer than what was said since, so it moves to the end. A client
+        // inserts a project file again without saying anything.
         let known = self.all.iter().position(|known| known.key == key);
+        if known.is_some() && is_project {
+            return;
+        }
         let known = known.map(|at| self.all.remove(at));
+        // It may be said with more words the second time: "As I said, never push."
+        let rule = match &known {
+            Some(known) if known.text.len() < rule.len() => known.text.clone(),
+            _ => rule,
+        };
         if self.all.len() >= MOST_RULES {
             let first = self.all.iter().position(|rule| rule.only_ends);
             let removed = self.all.remove(first.unwrap_or(0));
@@ -262,7 +248,7 @@ impl Rules {
             return RuleSection::default();
         }
         let replaces = self.replaced_by_each();
-        let is_replaced = |at: usize| replaces.contains(&Some(at));
+        let is_replaced = |at: usize| replaces.iter().flatten().any(|(earlier, _)| *earlier == at);
         let is_idle = |at: usize| self.is_idle(at, &replaces);
         let all = 0..self.all.len();
         let mut by_value: Vec<usize> = all.filter(|at| self.is_part || !is_idle(*at)).collect();
@@ -293,18 +279,19 @@ impl Rules {
         section
     }
 
-    fn written(&self, kept: &[usize], replaces: &[Option<usize>]) -> RuleSection {
+    fn written(&self, kept: &[usize], replaces: &[Option<Replaced>]) -> RuleSection {
         let kept: BTreeSet<usize> = kept.iter().copied().collect();
-        // A rule that a later one replaced does not hold any more, so nobody misses it.
+        // A rule that the user ended does not hold any more, so nobody misses it. One that a later
+        // rule contradicts may still hold in part.
         let is_missed = |at: &usize| {
-            let holds = !replaces.contains(&Some(*at)) && !self.is_idle(*at, replaces);
-            holds && !kept.contains(at)
+            let is_ended = replaces.contains(&Some((*at, Replacement::Ends)));
+            !is_ended && !self.is_idle(*at, replaces) && !kept.contains(at)
         };
         let left_out = self.left_out + (0..self.all.len()).filter(is_missed).count();
-        let line = |at: usize| match replaces[at].filter(|earlier| kept.contains(earlier)) {
+        let line = |at: usize| match replaces[at].filter(|(earlier, _)| kept.contains(earlier)) {
             // A declared rule is shown as it was declared.
             _ if declared::is_declared(&self.all[at].text) => self.all[at].text.clone(),
-            Some(earlier) => {
+            Some((earlier, _)) => {
                 let earlier = clip(&self.all[earlier].text, REPLACED_CHARS);
                 format!("- {}{REPLACES}{earlier}]", self.all[at].text)
             }
@@ -321,19 +308,19 @@ impl Rules {
     }
 
     /// Whether a sentence only ends a rule, and no rule before it is one that it ends.
-    fn is_idle(&self, at: usize, replaces: &[Option<usize>]) -> bool {
+    fn is_idle(&self, at: usize, replaces: &[Option<Replaced>]) -> bool {
         self.all[at].only_ends && replaces[at].is_none()
     }
 
     /// For each rule, the latest earlier one that it contradicts.
-    fn replaced_by_each(&self) -> Vec<Option<usize>> {
+    fn replaced_by_each(&self) -> Vec<Option<Replaced>> {
         let about: Vec<About> = (self.all.iter())
-            .map(|rule| About::of(&rule.text))
+            .map(|rule| About::of(&rule.text, rule.only_ends))
             .collect();
         let mut replaced = Vec::with_capacity(about.len());
         for (at, new) in about.iter().enumerate() {
             let mut earlier = (0..at).rev().filter(|at| !self.is_idle(*at, &replaced));
-            replaced.push(earlier.find(|at| new.replaces(&about[*at])));
+            replaced.push(earlier.find_map(|at| Some((at, new.replaces(&about[at])?))));
         }
         replaced
     }

@@ -322,6 +322,181 @@ fn lists_of_rules_are_known_by_their_heads_and_marks() {
     assert_eq!(found("Fix the rules parser\n- tabs\n- 80 columns"), [""; 0]);
 }
 
+/// The head of a list says what its items mean, so without it "force push" would be an order.
+#[test]
+fn an_item_is_kept_with_the_head_that_says_what_it_means() {
+    let heads = [
+        "Don'ts:",
+        "Off limits:",
+        "Not allowed:",
+        "Stay away from:",
+        "Only with my approval:",
+        "Ask me before you:",
+        "Rules, none of these:",
+        "Rules for the staging servers:",
+        "Rules when I am on holiday:",
+        "Verboten:",
+        "Vermeide:",
+        "Bitte nicht:",
+        "Tabu:",
+        "Frag mich vorher:",
+        "Regeln für die Website:",
+        "Interdit :",
+        "À éviter :",
+        "Demande-moi avant de :",
+        "Règles pour les tests :",
+        "Prohibido:",
+        "No toques:",
+        "Pregúntame antes de:",
+        "Reglas para el boletín:",
+        "禁止事项：",
+        "不要碰：",
+        "动手前先问我：",
+        "测试规则：",
+        "禁止事項：",
+        "触らないでください：",
+        "テストのルール：",
+    ];
+    for head in heads {
+        let bare = head.trim_end_matches([':', '：', ' ']);
+        for (text, head) in [
+            (format!("{head}\n- touch old/\n- new tables"), head),
+            (
+                format!("Fix it. {head}\n\n1. touch old/\n2. new tables"),
+                head,
+            ),
+            (format!("**{head}**\n* touch old/\n* new tables"), head),
+            (
+                format!("## {bare}\n- touch old/\n- new tables"),
+                &format!("{bare}:"),
+            ),
+            (
+                format!("# AGENTS.md\n\n## {bare}\n\n- touch old/\n- new tables"),
+                &format!("{bare}:"),
+            ),
+            (
+                format!("House rules:\n- {head}\n  - touch old/\n  - new tables"),
+                head,
+            ),
+            (
+                format!("- {head}\n  - touch old/\n  - new tables\n- fix it"),
+                head,
+            ),
+        ] {
+            // A mark may stand before white space only: "Fix it. 禁止" has two sentences, too.
+            assert_eq!(
+                found(&text),
+                [format!("{head} touch old/"), format!("{head} new tables")],
+                "{text}"
+            );
+        }
+    }
+    // Nothing but the name of rules says nothing of the items.
+    for head in [
+        "Rules:", "Our house rules:", "House style:", "Here are my rules:", "Unsere Regeln:",
+        "Nos règles :", "Mis reglas:", "几条规矩：", "私のルール：",
+    ] {
+        let text = format!("{head}\n- tabs\n- new tables");
+        assert_eq!(found(&text), ["tabs", "new tables"], "{text}");
+    }
+    assert_eq!(
+        found(
+            "Rules:\n- use tabs\n- never do this:\n  - squash\n- sign commits\nExceptions:\n- old tags"
+        ),
+        [
+            "use tabs",
+            "never do this: squash",
+            "sign commits",
+            "Exceptions: old tags"
+        ]
+    );
+    for list in [
+        "The following files are not formatted:\n- one\n- two",
+        "Not done yet:\n- one\n- two",
+        "These tests do not pass:\n- one\n- two",
+        "It never worked on:\n- Windows\n- Mac",
+        "I did not change:\n- one\n- two",
+        "Please fix:\n- one\n- two",
+        "You must fix these:\n- src/one.rs\n- src/two.rs",
+        "Make sure that these pass:\n- login::one\n- login::two",
+        "Die Tests laufen nicht auf:\n- Windows\n- Mac",
+        "Estos tests no pasan:\n- uno\n- dos",
+        "Tabulations dans :\n- un\n- deux",
+        "次のテストが失敗しています：\n- 一つ\n- 二つ",
+    ] {
+        assert_eq!(found(list), [""; 0], "{list}");
+    }
+}
+
+#[test]
+fn a_list_that_is_withdrawn_has_no_rules() {
+    for (head, item) in [
+        ("Forget these old rules:", "use spaces in the parser"),
+        ("Vergiss diese Regeln:", "nutze Leerzeichen im Parser"),
+        ("Oublie ces règles :", "des espaces dans le parseur"),
+        ("Olvida estas reglas:", "espacios en el analizador"),
+        ("忘掉这些规则：", "解析器里用空格"),
+        ("次のルールは忘れてください：", "パーサーでは空白"),
+    ] {
+        let list = format!("{head}\n- {item}");
+        assert_eq!(found(&list), [""; 0], "{list}");
+        let text = said(&[&format!("Rules:\n- {item}\n- tests first"), &list])
+            .section(ALL)
+            .text;
+        assert!(text.contains(&format!("[replaces: {item}]")), "{text}");
+        assert!(text.contains("\n- tests first\n"), "{text}");
+    }
+}
+
+/// Words with a point that ends no sentence.
+#[test]
+fn a_point_within_a_sentence_does_not_cut_a_rule() {
+    for name in [
+        "Dr. Weber", "Prof. Dr. Weber", "Mrs. Smith", "St. Gallen", "Sec. 12", "Abs. 2 Nr. 4",
+        "art. 6", "§ 3 Abs. 2", "Fig. 3", "the U.S. Army", "9 a.m. Eastern", "J. Smith", "EE. UU.",
+        "e.g. Acme", "Acme Corp. alone",
+    ] {
+        for (begin, end) in [
+            ("Never refer to", "in a report."),
+            ("Verweise niemals auf", "in einem Bericht."),
+            ("Ne cite jamais", "dans un rapport."),
+            ("Nunca cites", "en un informe."),
+        ] {
+            let rule = format!("{begin} {name} {end}");
+            assert_eq!(found(&format!("Hello. {rule} Fix it.")), [rule.as_str()]);
+            let wrapped = format!("{begin}\n`{name}`\n{end}");
+            assert_eq!(found(&wrapped), [wrapped.replace('\n', " ")]);
+        }
+    }
+    for rule in [
+        "Schreib immer 1. März 2026, nie anders.",
+        "Verwende niemals die Daten des 2. Quartals.",
+        "Lösche nie Akten vor dem 31. Dezember ohne Rückfrage.",
+    ] {
+        assert_eq!(found(&format!("Hallo. {rule} Danke.")), [rule]);
+    }
+    for text in [
+        "Good. Never push.",
+        "Fix the API. Never push.",
+        "ask bob. Never push.",
+        "Ask Tom. Never push.",
+        "Never push. Fix the login.",
+        "Never push! Fix the login.",
+        "It is part 3. Never push.",
+    ] {
+        assert_eq!(
+            found(text)[0].trim_end_matches(['.', '!']),
+            "Never push",
+            "{text}"
+        );
+    }
+    assert_eq!(found("不要推送!然后修复登录。"), ["不要推送!"]);
+    assert_eq!(
+        found("削除しないでください!それから直して。"),
+        ["削除しないでください!"]
+    );
+}
+
 /// Ways to state a rule without a word such as *never*, in each language that has one.
 #[test]
 fn each_way_to_state_a_rule_is_found_in_each_language() {
@@ -561,6 +736,15 @@ fn what_is_said_twice_stands_once_and_a_later_rule_says_what_it_replaces() {
             "From now on use spaces instead of tabs.",
         ),
         ("Never push to main.", "You may now push to main."),
+        (
+            "We use pnpm here, not npm.",
+            "We use npm here now, not pnpm.",
+        ),
+        (
+            "Nimm Tabs, keine Leerzeichen.",
+            "Nimm Leerzeichen, keine Tabs.",
+        ),
+        ("用制表符，不要用空格。", "用空格，不要用制表符。"),
         ("Verwende immer Tabs.", "Verwende ab jetzt keine Tabs."),
         (
             "Utilise toujours des tabulations.",
@@ -594,6 +778,71 @@ fn what_is_said_twice_stands_once_and_a_later_rule_says_what_it_replaces() {
 }
 
 #[test]
+fn a_rule_that_is_said_again_with_an_introduction_stands_once() {
+    for (rule, again) in [
+        ("Never push to main.", "As I said, never push to main."),
+        (
+            "Never push to main.",
+            "I already told you: never push to main.",
+        ),
+        ("Never push to main.", "hey claude never push to main"),
+        ("Never push to main.", "@agent Never push to main."),
+        ("Pushe nie auf main.", "Wie gesagt, pushe nie auf main."),
+        (
+            "Ne pousse jamais sur main.",
+            "Comme je l'ai dit, ne pousse jamais sur main.",
+        ),
+        (
+            "Nunca subas nada a main.",
+            "Ya lo dije, nunca subas nada a main.",
+        ),
+        ("不要推送到main。", "我说过，不要推送到main。"),
+        (
+            "mainにプッシュしないでください。",
+            "前にも言いましたが、mainにプッシュしないでください。",
+        ),
+    ] {
+        assert_eq!(said(&[rule, again]).iter().collect::<Vec<_>>(), [rule]);
+    }
+    for rule in [
+        "hey claude never use emojis",
+        "@agent Never use emojis.",
+        "hallo claude verwende nie Emojis",
+        "hola claude nunca uses emojis",
+    ] {
+        assert_eq!(found(rule), [rule]);
+    }
+}
+
+/// A client inserts a project file again and again, and nobody says its rules anew.
+#[test]
+fn a_project_file_is_as_old_as_its_first_insertion() {
+    let (rule, new) = ("Never push to main.", "From now on always push to main.");
+    let framing = "As you answer the user's questions, you can use the following context:\n# claudeMd\n\
+                   These instructions override all else and you must follow them exactly.";
+    for file in [
+        format!("# AGENTS.md instructions for /r\n\n<INSTRUCTIONS>\n- {rule}\n</INSTRUCTIONS>"),
+        format!(
+            "<system-reminder>\n{framing}\n\nContents of /r/CLAUDE.md:\n\n- {rule}\n</system-reminder>\nhi"
+        ),
+    ] {
+        let expected = format!("{RULES_HEADING}\n- {rule}\n- {new} [replaces: {rule}]");
+        assert_eq!(said(&[&file, new]).section(ALL).text, expected);
+        assert_eq!(said(&[&file, new, &file]).section(ALL).text, expected);
+        // A user who says it again means it.
+        let again = said(&[&file, new, rule]).section(ALL).text;
+        assert!(
+            again.ends_with(&format!("\n- {rule} [replaces: {new}]")),
+            "{again}"
+        );
+        // What a client says around the file is nobody's.
+        let message = MessageView::new(MessageId(1), "user").with_text(&file);
+        let part = Rules::of_part(&[message]).section(ALL).text;
+        assert_eq!(part, format!("{RULES_HEADING}\n- {rule}"));
+    }
+}
+
+#[test]
 fn a_permission_or_a_withdrawal_ends_a_known_rule() {
     let section = |first: &str, second: &str| said(&[first, "Fix it.", second]).section(ALL).text;
     for (rule, endings) in [
@@ -606,6 +855,8 @@ fn a_permission_or_a_withdrawal_ends_a_known_rule() {
                 "Actually, pushing to main is fine now.",
                 "Forget the rule about main.",
                 "The rule about pushing to main no longer applies.",
+                "Let's push to main after all.",
+                "On second thought, push to main.",
             ][..],
         ),
         (
@@ -616,12 +867,55 @@ fn a_permission_or_a_withdrawal_ends_a_known_rule() {
             "Pushe niemals auf main.",
             &[
                 "Du darfst jetzt auf main pushen.",
+                "Ab jetzt darfst du auf main pushen.",
+                "Jetzt kannst du auf main pushen.",
+                "Pushe doch auf main.",
                 "Die Regel zu main gilt nicht mehr.",
+            ],
+        ),
+        (
+            "Fass den Ordner Archiv nie an.",
+            &[
+                "Den Ordner Archiv darfst du jetzt anfassen.",
+                "Vergiss die Regel mit dem Ordner Archiv.",
+                "Der Ordner Archiv ist nicht mehr tabu.",
+            ],
+        ),
+        (
+            "Ne touche jamais au dossier archive.",
+            &["Le dossier archive n'est plus interdit."],
+        ),
+        (
+            "No toques nunca la carpeta archivo.",
+            &["Ya puedes tocar la carpeta archivo."],
+        ),
+        (
+            "No pagues facturas sin avisar.",
+            &[
+                "Ya puedes pagar facturas sin avisar.",
+                "Al final paga facturas sin avisar.",
+            ],
+        ),
+        (
+            "不要修改归档目录。",
+            &[
+                "归档目录可以改了。",
+                "归档目录不再禁止修改。",
+                "归档目录还是修改吧。",
+            ],
+        ),
+        ("请用法语写邮件。", &["改成德语写邮件吧。"]),
+        (
+            "アーカイブを変更しないでください。",
+            &[
+                "アーカイブを変更してもいいです。",
+                "やっぱりアーカイブを変更してください。",
             ],
         ),
         (
             "Ne pousse jamais sur main.",
             &[
+                "Finalement, pousse sur main.",
                 "Tu peux maintenant pousser sur main.",
                 "Oublie la règle sur main.",
             ],
@@ -681,6 +975,34 @@ fn a_permission_or_a_withdrawal_ends_a_known_rule() {
         ),
     ] {
         let text = section(rule, other);
+        assert_eq!(text.lines().count(), 2, "{text}");
+    }
+    // Who complains that a rule was broken does not end it.
+    for (rule, complaint) in [
+        ("Never rename the api.", "You actually renamed the api!"),
+        (
+            "No emojis in the newsletter.",
+            "There are emojis in the newsletter after all!",
+        ),
+        (
+            "Keine Emojis im Newsletter.",
+            "Du hast doch Emojis im Newsletter!",
+        ),
+        (
+            "Pas d'emojis dans la lettre.",
+            "Finalement tu as des emojis dans la lettre !",
+        ),
+        ("不要用表情符号。", "你还是用了表情符号。"),
+        (
+            "絵文字は使わないでください。",
+            "やっぱり絵文字を使ってるね。",
+        ),
+        (
+            "Never email clients.",
+            "Actually email clients keep crashing.",
+        ),
+    ] {
+        let text = section(rule, complaint);
         assert_eq!(text.lines().count(), 2, "{text}");
     }
     // What the same message states after it is not ended.
@@ -806,6 +1128,35 @@ fn rules_about_different_things_do_not_replace_each_other() {
         ),
         ("不要改动 api 目录。", "必须测试 api 目录。"),
         ("Never use tabs in UI code.", "Always use tabs in db code."),
+        (
+            "Never write card numbers to the logs.",
+            "Always write order numbers to the logs.",
+        ),
+        (
+            "Never write card numbers to the logs.",
+            "You can write order numbers to the logs now.",
+        ),
+        (
+            "Never touch the test data.",
+            "The build data is no longer off limits.",
+        ),
+        (
+            "Schreib niemals Namen von Kunden ins Protokoll.",
+            "Schreib immer Nummern von Kunden ins Protokoll.",
+        ),
+        (
+            "N'écris jamais les noms des clients dans le journal.",
+            "Écris toujours les villes des clients dans le journal.",
+        ),
+        (
+            "Nunca guardes los nombres de los clientes en el registro.",
+            "Guarda siempre las ciudades de los clientes en el registro.",
+        ),
+        ("不要把客户姓名写入日志。", "必须把客户城市写入日志。"),
+        (
+            "顧客の名前をログに書かないでください。",
+            "顧客の都市を必ずログに書いてください。",
+        ),
     ] {
         let text = said(&[one, other]).section(ALL).text;
         assert!(!text.contains("[replaces"), "{text}");
@@ -868,9 +1219,38 @@ fn the_oldest_and_least_specific_go_first_and_are_counted() {
     let changed = said(&["Never push to main.", "You can push to main now."]);
     let changed = changed.section(Budget::chars(90));
     assert_eq!((changed.shown().count(), changed.left_out), (1, 0));
+    // Of two rules that contradict each other, the older may still hold in part.
+    let changed = said(&[
+        "Always use tabs in the old parser, the lexer, the printer and the whole of the tests.",
+        "Use spaces instead of tabs in the old parser, the lexer and the printer from now on.",
+    ]);
+    let whole = changed.section(ALL).text;
+    assert!(whole.contains("[replaces"), "{whole}");
+    let changed = changed.section(Budget::chars(whole.chars().count() - 1));
+    assert_eq!((changed.shown().count(), changed.left_out), (1, 1));
     // What an earlier summary left out is still counted by the next.
     let next = Rules::of(&[], Some(&section.text)).section(ALL);
     assert_eq!(next.left_out, section.left_out);
+}
+
+#[test]
+fn a_long_rule_is_cut_and_not_lost() {
+    let long = format!(
+        "Never send a report that names {}to others.",
+        "a patient or ".repeat(200)
+    );
+    let rules = said(&[&long, "Never guess."]);
+    let section = rules.section(ALL).text;
+    let cut = section.lines().nth(1).unwrap();
+    assert!(
+        cut.starts_with("- Never send a report") && cut.ends_with('…'),
+        "{cut}"
+    );
+    assert!((700..810).contains(&cut.chars().count()), "{cut}");
+    // It stays the same, and is one rule.
+    let mut again = Rules::of(&[], Some(&section));
+    again.add_message(&MessageView::new(MessageId(3), "user").with_text(&long));
+    assert_eq!(again.iter().count(), 2);
 }
 
 #[test]

@@ -36,6 +36,13 @@ const LANGUAGES: [LanguageRules; 4] = [
     (spanish::COMMON, spanish::states_rule),
 ];
 
+/// A language, by its place in [`LANGUAGES`].
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Language {
+    German = 1,
+    Spanish = 3,
+}
+
 /// Which of the languages a common word is of.
 static COMMON: LazyLock<HashMap<&str, Vec<usize>>> = LazyLock::new(|| {
     let mut languages: HashMap<&str, Vec<usize>> = HashMap::new();
@@ -100,12 +107,7 @@ pub(super) fn is_directive(sentence: &str) -> bool {
         return true;
     }
     // The language whose words occur most often in a sentence is the one that it is read in.
-    let mut counts = [0; LANGUAGES.len()];
-    for word in flat.split_whitespace() {
-        for language in COMMON.get(word).into_iter().flatten() {
-            counts[*language] += 1;
-        }
-    }
+    let counts = common_words(&flat);
     let most = counts.iter().max().copied().unwrap_or_default();
     // A short sentence often has as many common words of two languages, or none of any. Then each
     // of them may say that it is a rule.
@@ -116,6 +118,24 @@ pub(super) fn is_directive(sentence: &str) -> bool {
     likely
         .into_iter()
         .any(|((_, states_rule), _)| states_rule(&flat))
+}
+
+/// The number of common words that a sentence has of each language.
+fn common_words(flat: &str) -> [usize; LANGUAGES.len()] {
+    let mut counts = [0; LANGUAGES.len()];
+    for word in flat.split_whitespace() {
+        for language in COMMON.get(word).into_iter().flatten() {
+            counts[*language] += 1;
+        }
+    }
+    counts
+}
+
+/// Whether a sentence may be of a language: it has common words of it, and no more of any other.
+pub(super) fn reads_as(sentence: &str, language: Language) -> bool {
+    let counts = common_words(&flat(&sentence.to_lowercase()));
+    let count = counts[language as usize];
+    count > 0 && counts.iter().all(|other| *other <= count)
 }
 
 /// Whether a sentence forbids something rather than demanding it.

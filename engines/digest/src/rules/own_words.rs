@@ -52,16 +52,43 @@ const AFTER_SOURCES: [&str; 24] = [
 ];
 /// If a line ends with a colon or is a heading and has one of these words, the list below it has
 /// rules.
-const ANNOUNCES_RULES: [&str; 11] = [
-    "remember", "never", "always", "don't", "do not", "niemals", "immer", "jamais", "toujours",
-    "nunca", "siempre",
+const ANNOUNCES_RULES: [&str; 10] = [
+    "never", "always", "don't", "do not", "niemals", "immer", "jamais", "toujours", "nunca",
+    "siempre",
 ];
 /// The same for these, also if nothing but the list shows that the line is its head.
-const NAMES_RULES: [&str; 25] = [
-    "rule", "convention", "guideline", "constraint", "requirement", "regel", "vorgabe",
+const NAMES_RULES: [&str; 35] = [
+    "remember", "rule", "convention", "guideline", "constraint", "requirement", "regel", "vorgabe",
     "anforderung", "règle", "contrainte", "exigence", "regla", "requisito", "restriccion",
-    "restricción", "规则", "规范", "约定", "要求", "注意事", "ルール", "規則", "守って",
-    "follow these", "stick to these",
+    "restricción", "consignes", "normas", "规则", "规范", "约定", "规矩", "守则", "准则", "要求",
+    "注意事", "ルール", "規則", "守って", "きまり", "決まり", "follow these", "stick to these",
+    "house style", "style guide",
+];
+/// If a short line with one of these words ends with a colon or is a heading, the list below it has
+/// what is forbidden.
+const FORBIDS: &str = "don'ts|donts|forbidden|prohibited|banned|disallowed|not allowed|not permitted|off limits|\
+    off-limits|hands off|no-go|no-gos|no go|no gos|taboo|avoid|not to do|verboten|verbote|verbot|nicht erlaubt|\
+    nicht gestattet|nicht zu tun|nicht will|nicht möchte|nicht sehen will|unerwünscht|tabu|finger weg|hände weg|\
+    vermeide|vermeiden|interdit|interdits|interdite|interdites|interdiction|interdictions|pas autorisé|pas permis|\
+    ne pas faire|ne faut pas faire|ne veux pas|éviter|évite|évitez|à proscrire|prohibido|prohibida|prohibidos|\
+    prohibidas|prohibición|prohibiciones|no permitido|no permitidos|no hacer|no quiero|evita|evitar|evite";
+/// The same in languages without spaces between words.
+const CJK_FORBIDS: [&str; 15] = [
+    "禁止", "严禁", "禁忌", "禁区", "不准", "不许", "不得", "不允许", "不可以", "不要做", "红线",
+    "しないこと", "してはいけ", "だめなこと", "ＮＧ",
+];
+/// Words of a head that say no more than that rules follow.
+const PLAIN_WORDS: &str = "house|coding|code|general|project|repo|repository|codebase|team|style|my|our|your|the|these|\
+    this|those|some|few|a|an|all|of|for|here|are|is|that|which|following|please|follow|stick|to|and|know|keep|in|mind|\
+    things|always|important|i|you|we|have|want|need|should|must|allgemeine|unsere|meine|die|der|das|diese|dieses|\
+    folgende|folgenden|hier|sind|für|bitte|beachte|projekt|einige|und|wichtige|nos|mes|les|des|ces|voici|suivantes|\
+    suivants|à|respecter|de|du|ce|projet|quelques|générales|mis|nuestras|las|los|estas|siguientes|del|proyecto|este|\
+    algunas|generales|aquí|están|son|por|favor|sigue";
+/// The same in languages without spaces between words.
+const CJK_PLAIN_WORDS: [&str; 25] = [
+    "以下", "几条", "这些", "一些", "我们", "我", "团队", "的", "是", "请", "遵守", "本", "项目",
+    "代码", "开发", "项", "項", "次", "この", "私", "プロジェクト", "ほしいこと", "こと", "の",
+    "は",
 ];
 /// A head without a colon has no more words than this.
 const HEAD_WORDS: usize = 6;
@@ -81,8 +108,8 @@ const LEVELS: [&str; 7] = [
 /// Returns the text with everything but the user's own words replaced by blanks of the same length.
 /// Line breaks stay. If `project_only`, only project files count, which is right for messages that
 /// no user wrote.
-pub(super) fn own_words(text: &str, project_only: bool) -> String {
-    let own = match project_only {
+pub(super) fn own_words(text: &str, project_only: bool) -> OwnWords {
+    let mut own = match project_only {
         true => OwnWords::of_project_files(text),
         false => OwnWords::with_project_files(text),
     };
@@ -90,12 +117,12 @@ pub(super) fn own_words(text: &str, project_only: bool) -> String {
         text,
         bytes: own.text.into_bytes(),
     };
-    let files = own.project_files;
-    let is_in_file = |at: usize| files.iter().any(|file| file.contains(&at));
-    page.lines(is_in_file);
+    let files = &own.project_files;
+    page.lines(|at| files.iter().any(|file| file.contains(&at)));
     page.quotes();
     // Only whole characters are replaced, so the bytes are still UTF-8.
-    String::from_utf8(page.bytes).unwrap_or_default()
+    own.text = String::from_utf8(page.bytes).unwrap_or_default();
+    own
 }
 
 /// Whether a line announces rules, so that the items of the list below it are rules.
@@ -105,7 +132,67 @@ pub(super) fn announces_rules(line: &str) -> bool {
         return false;
     }
     let lower = line.to_lowercase();
-    has(&lower, &ANNOUNCES_RULES) || has(&lower, &NAMES_RULES)
+    has(&lower, &ANNOUNCES_RULES) || has(&lower, &NAMES_RULES) || forbids(&lower)
+}
+
+/// Whether the head of a list has more than an adverb that a report may have, too: "It never worked on:".
+pub(super) fn says_what_holds(head: &str) -> bool {
+    const WANTS: &str = "want|möchte|veux|souhaite|quiero|deseo";
+    let lower = head.to_lowercase();
+    has(&lower, &NAMES_RULES) || forbids(&lower) || has_word(&spaced(&lower), WANTS)
+}
+
+/// Whether a short line is nothing but the name of what is forbidden.
+fn forbids(lower: &str) -> bool {
+    let words = spaced(lower);
+    words.split_whitespace().count() <= HEAD_WORDS && has_word(&words, FORBIDS)
+        || has(lower, &CJK_FORBIDS)
+        || lower.trim_end_matches([':', '：']).trim() == "ng"
+}
+
+/// Whether the head of a list says no more than that the items are rules, as in "House rules:".
+pub(super) fn is_name_of_rules(head: &str) -> bool {
+    let lower = head.to_lowercase();
+    let is_plain = |word: &str| match word.chars().all(|c| c < '\u{2000}') {
+        true => PLAIN_WORDS.split('|').any(|plain| plain == word) || has(word, &NAMES_RULES),
+        false => {
+            let parts = NAMES_RULES.iter().chain(&CJK_PLAIN_WORDS);
+            parts
+                .fold(word.to_owned(), |rest, part| rest.replace(part, ""))
+                .is_empty()
+        }
+    };
+    has(&lower, &NAMES_RULES) && spaced(&lower).split_whitespace().all(is_plain) && !forbids(&lower)
+}
+
+/// Whether the item of a list is a line that a program printed, such as a place in a file.
+pub(super) fn is_printed(item: &str) -> bool {
+    let is_place = |word: &str| {
+        let number = word.rsplit_once(':').map(|(_, number)| number);
+        word.contains("::")
+            || word.contains('.')
+                && number.is_some_and(|number| number.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    writer(item, &item.to_lowercase()) == Writer::Program || item.split_whitespace().any(is_place)
+}
+
+/// The words of a text, each with a space on both sides.
+fn spaced(lower: &str) -> String {
+    let lower = lower.replace('’', "'");
+    let words = lower.split(|c: char| !c.is_alphanumeric() && !matches!(c, '\'' | '-'));
+    let words: Vec<&str> = words
+        .filter(|word| word.contains(char::is_alphanumeric))
+        .collect();
+    format!(" {} ", words.join(" "))
+}
+
+/// Whether a text of [`spaced`] words has one of a list with bars between them.
+fn has_word(words: &str, list: &str) -> bool {
+    let is_whole = |(at, part): (usize, &str)| {
+        words[..at].ends_with(' ') && words[at + part.len()..].starts_with(' ')
+    };
+    list.split('|')
+        .any(|part| words.match_indices(part).any(is_whole))
 }
 
 /// Whether a line without a colon names rules, which makes it the head of the list that follows it.
@@ -339,7 +426,10 @@ impl BlankedText<'_> {
                 (_, end) => end,
             };
             if let Some(end) = end {
-                self.fill(inside..end, b'x');
+                // A tag with the name of a file is blank already, and no word of its line.
+                if self.bytes[inside..end].iter().any(|byte| *byte != b' ') {
+                    self.fill(inside..end, b'x');
+                }
                 at = text[end..]
                     .chars()
                     .next()

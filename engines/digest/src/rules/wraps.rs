@@ -65,13 +65,42 @@ fn goes_on(line: &str, is_in_item: bool, rest: &str) -> bool {
     let is_open = before.ends_with([',', '，', '、'])
         || before.ends_with(OPEN_PARTICLES)
         || OPEN_ENDS.contains(&last.to_lowercase().as_str());
-    if is_open || is_in_item && next.starts_with("  ") || begins_exception(after) {
+    let is_exception = begins_exception(after) && !after.ends_with([':', '：']);
+    if is_open || is_in_item && next.starts_with("  ") || is_exception {
         return true;
     }
     let first = after.split([' ', ',']).next().unwrap_or_default();
     let is_inner = |c: char| c.is_lowercase() || "./`(\"“«".contains(c);
-    let is_wrapped = after.starts_with(is_inner) && before.chars().count() >= WIDE;
-    is_wrapped && (!FIRST_WORDS.contains(&first) || has_stops(rest))
+    if !after.starts_with(is_inner) {
+        return false;
+    }
+    if before.chars().count() >= WIDE {
+        return !begins_rule(first) || has_stops(rest);
+    }
+    // Who begins sentences with a capital letter begins none with a small one.
+    let is_begun = !before.starts_with(|c: char| c.is_lowercase());
+    is_begun && !begins_rule(first) && has_stops(rest)
+}
+
+/// Returns a sentence without whom it is said to, if it begins with it: "@agent", or "hey claude".
+pub(super) fn without_vocative(sentence: &str) -> Option<&str> {
+    const GREETINGS: [&str; 8] = [
+        "hey", "hi", "hello", "hallo", "salut", "bonjour", "hola", "yo",
+    ];
+    let (first, rest) = sentence.trim_start().split_once(' ')?;
+    if first.starts_with('@') {
+        return Some(rest);
+    }
+    let is_greeting = GREETINGS
+        .iter()
+        .any(|word| word.eq_ignore_ascii_case(first));
+    let (name, rest) = rest.split_once(' ')?;
+    (is_greeting && !begins_rule(name)).then_some(rest)
+}
+
+/// Whether a rule of its own may begin with a word.
+pub(super) fn begins_rule(word: &str) -> bool {
+    FIRST_WORDS.contains(&word)
 }
 
 /// Whether a line may be a part of a wrapped sentence, and is neither a heading nor a table.
