@@ -606,6 +606,134 @@ fn each_way_to_state_a_rule_is_found_in_each_language() {
             "a lead",
             &["pls never rename files", "btw never rename files"],
         ),
+        (
+            "a change of a kind",
+            &[
+                "If you drop an index, write it into the log.",
+                "Wenn du eine Tabelle anlegst, ergänze das Diagramm.",
+                "Si tu ajoutes une table, complète le schéma.",
+                "Antes de eliminar una tabla, enséñame sus datos.",
+                "如果新增了接口，要补上文档。",
+                "新しい表を作成するときは、図も直して。",
+            ],
+        ),
+        (
+            "what is done before each",
+            &[
+                "Leere vor jedem Export den Cache.",
+                "Vide le cache avant chaque export.",
+                "Vacía la caché antes de cada exportación.",
+            ],
+        ),
+        (
+            "a label",
+            &[
+                "Important: ids are strings.",
+                "Keep in mind that all ports are blocked.",
+                "Wichtig: Namen sind eindeutig.",
+                "Attention : les clés sont privées.",
+                "Ojo: las claves son privadas.",
+                "注意：所有编号都是字符串。",
+                "重要:番号は文字列です。",
+            ],
+        ),
+        (
+            "a preference",
+            &[
+                "I'd rather see short tables than long lists.",
+                "Mir sind Tabellen lieber als Listen.",
+                "J'aime mieux des tableaux que des listes.",
+                "Me gustan más las tablas que las listas.",
+                "我更喜欢表格，少用列表。",
+                "一覧より表のほうが好みです。",
+                "ここに画像を増やしたくない。",
+            ],
+        ),
+        (
+            "a polite wish",
+            &[
+                "It would be nice if each page had a title.",
+                "It would be great if you could keep the pages short.",
+                "Es wäre gut, wenn jede Seite einen Titel hätte.",
+                "Ce serait bien que chaque page ait un titre.",
+                "Estaría bien que cada página tuviera un título.",
+                "希望每页都有标题。",
+                "各ページを百字以内にしていただけると助かります。",
+            ],
+        ),
+        (
+            "a limit without a verb",
+            &[
+                "At most 30 lines per page.",
+                "Höchstens drei Bilder pro Seite.",
+                "Deux images maximum par page.",
+                "Como máximo tres imágenes por página.",
+                "每页最多三张图。",
+                "1ページにつき最大3枚。",
+            ],
+        ),
+        (
+            "a reservation",
+            &[
+                "Merging branches is up to me.",
+                "Mergen werde ich selbst.",
+                "Publier, je m'en occupe.",
+                "Publicar lo decido yo.",
+                "发布由我来决定。",
+                "公開は私が決めます。",
+            ],
+        ),
+        (
+            "an order with a pronoun",
+            &[
+                "Schick mir nie Anhänge.",
+                "Écris-moi en anglais.",
+                "Escríbeme en inglés.",
+                "No me gustan las listas, así que evítalas.",
+            ],
+        ),
+        (
+            "a custom",
+            &[
+                "Titel kürzen wir nicht ab.",
+                "On ne traduit pas les noms.",
+                "On n'abrège pas les noms.",
+            ],
+        ),
+        (
+            "an end of a habit",
+            &[
+                "Quit writing summaries.",
+                "Hör auf, Listen zu schreiben.",
+                "Arrête de traduire les noms.",
+                "Deja de traducir los nombres.",
+            ],
+        ),
+        (
+            "what nobody touches",
+            &[
+                "The data folder is sacred.",
+                "Der Ordner data ist unantastbar.",
+                "Le dossier data est intouchable.",
+                "La carpeta data es intocable.",
+                "data目录是禁区。",
+            ],
+        ),
+        (
+            "an order in the infinitive",
+            &[
+                "Im Ordner docs nur Tabellen verwenden.",
+                "Commits immer signieren.",
+            ],
+        ),
+        (
+            "a ban before or in another clause",
+            &[
+                "番号は変えないで、他でも使うから。",
+                "不保留任何临时文件。",
+                "这是共享目录,别动里面的文件。",
+            ],
+        ),
     ] {
         let missed: Vec<_> = rules
             .iter()
@@ -653,6 +781,52 @@ fn reports_comfort_and_hearsay_are_no_rules() {
         "Bien, no pasa nada.",
         "测试在本地始终通过。",
         "大丈夫、ダメ",
+        "My boss thinks we should always ask.",
+        "Mein Chef glaubt, man soll nie fragen.",
+        "Mon chef croit qu'il faut toujours demander.",
+        "Mi jefa cree que siempre hay que preguntar.",
+        "老板认为绝对不要问。",
+        "部長は絶対に必要だと思っている。",
+        // Edits in one place, and orders for the moment.
+        "Only change line 4.",
+        "Ändere nur Zeile 4.",
+        "Change seulement la ligne 4.",
+        "Cambia solo la línea 4, nada más.",
+        "4行目の字だけ直して。",
+        "Thanks, don't merge it yet.",
+        "For now, don't touch it.",
+        "Please leave it as is for now.",
+        "Lösch vorerst nichts, zeig mir nur die Liste.",
+        "Ne supprime rien pour l'instant.",
+        "Por ahora no borres nada.",
+        "とりあえず消さないで。",
+        // What happened, or seems so.
+        "The key must have changed last night.",
+        "Nunca conseguí abrirlo.",
+        "No siempre veo la causa.",
+        "必ずしも同じではない。",
+        "Don't bother with it.",
+        "Important: the server is down.",
+        "Attention : le serveur est tombé.",
+        "注意：服务器挂了。",
+        "注意：サーバが落ちています。",
+        "Add a button that only admins see.",
+        "On ne voit pas le bouton.",
+        "Das sehen wir nicht.",
+        "Deja de funcionar al reiniciar.",
+        // A condition, a wish and an offer that concern one thing.
+        "If you find an error, fix it.",
+        "Wenn du einen Fehler findest, behebe ihn.",
+        "Si tu trouves une erreur, corrige-la.",
+        "Si encuentras un error, arréglalo.",
+        "如果发现错误，就修掉。",
+        "エラーを見つけたら直して。",
+        "When I delete a file, the app stops.",
+        "If you delete the file, update the import.",
+        "It would be nice if the page loaded faster.",
+        "Es wäre schön, wenn das Menü nicht flackert.",
+        "At most two of them failed.",
+        "それは私がやります。",
         "以後、問題はありません。",
     ] {
         assert_eq!(found(text), [""; 0]);
@@ -1330,6 +1504,8 @@ fn hostile_texts_take_linear_time() {
         "- \n",
         "```\n",
         "Contents of a/claude.md\n",
+        "great if you could ",
+        "if you add a b, ",
     ] {
         found(&unit.repeat(300_000 / unit.len()));
     }

@@ -13,6 +13,7 @@ mod french;
 mod german;
 mod japanese;
 mod patterns;
+mod shapes;
 mod spanish;
 mod tongue;
 mod words;
@@ -54,16 +55,18 @@ static COMMON: LazyLock<HashMap<&str, Vec<usize>>> = LazyLock::new(|| {
     languages
 });
 
-/// What makes a sentence an order for the moment, or a denial, in any language.
+/// What makes a clause an order for the moment or for one place, or a denial, in any language.
 static NO_RULES: LazyLock<RegexSet> = LazyLock::new(|| {
     set(&[
-        r"^ (?:please )?(?:don't|do not) [^|]* (?:yet|now) (?:\||$)",
-        r"^[^|]* (?:this time|noch nicht|diesmal|jetzt nicht|pas encore|cette fois|pas maintenant|todavía no|aún no|esta vez|ahora no) ",
+        r" (?:don't|do not) [^|]*(?:yet|now) (?:\||$)",
+        r" (?:this time|for now|for the moment|for the time being|noch nicht|diesmal|dieses mal|vorerst|fürs erste|im moment|jetzt nicht|pas encore|cette fois|pour l'instant|pour le moment|pas maintenant|todavía no|aún no|esta vez|por ahora|de momento|por el momento|ahora no) ",
+        r" (?:only|just|nur|bloß|solo|sólo|uniquement|seulement|juste|que) [^|]*(?:lines?|zeilen?|lignes?|líneas?) \d",
         r" (?:didn't say|did not say|never said|nicht gesagt|nie gesagt|pas dit|jamais dit|no dije|nunca dije|no he dicho) ",
     ])
 });
 /// The same in languages without spaces between words.
-const NO_RULES_CJK: &str = "先不要|先别|这次|现在不要|现在别|没说过|我没说不|我没说你|今回は|今は|言っていない|言ってない|라고 했|라고 말했";
+const NO_RULES_CJK: &str = "先不要|先别|暂时|这次|现在不要|现在别|不总是|不是总|没说过|我没说不|我没说你|今回は|今は|とりあえず|ひとまず|必ずしも|\
+    わけではない|言っていない|言ってない|라고 했|라고 말했";
 
 /// Whether a sentence states a rule. Quotes in it are expected to be blanked out.
 pub(super) fn is_directive(sentence: &str) -> bool {
@@ -90,10 +93,7 @@ pub(super) fn is_directive(sentence: &str) -> bool {
         let is_report = contains(lower, "실패|오류");
         return !is_question && !is_report && contains(lower, "하지 마|반드시|항상|절대");
     }
-    let flat = flat(lower);
-    if NO_RULES.is_match(&flat) {
-        return false;
-    }
+    let flat = lasting(flat(lower));
     // "Never push, ok?" is a rule, and "do you always push?" is none.
     let begins = ["never ", "always ", "please never ", "from now on "];
     if is_question
@@ -103,7 +103,7 @@ pub(super) fn is_directive(sentence: &str) -> bool {
     {
         return false;
     }
-    if tongue::is_contrast(&flat) {
+    if tongue::is_contrast(&flat) || shapes::states_rule(&flat) {
         return true;
     }
     // The language whose words occur most often in a sentence is the one that it is read in.
@@ -136,6 +136,17 @@ pub(super) fn reads_as(sentence: &str, language: Language) -> bool {
     let counts = common_words(&flat(&sentence.to_lowercase()));
     let count = counts[language as usize];
     count > 0 && counts.iter().all(|other| *other <= count)
+}
+
+/// Returns a sentence up to the clause that makes it no rule: what follows belongs to that clause.
+fn lasting(flat: String) -> String {
+    if !NO_RULES.is_match(&flat) {
+        return flat;
+    }
+    let clauses = words::clauses(&flat).map(|clause| format!(" {clause} | "));
+    clauses
+        .take_while(|clause| !NO_RULES.is_match(clause))
+        .collect()
 }
 
 /// Whether a sentence forbids something rather than demanding it.

@@ -17,12 +17,12 @@ pub(super) const IMPERATIVES: &str = "use|run|write|tell|confirm|get|fix|impleme
     add|keep|put|commit|push|format|name|test|check|call|ask|return|log|prefer|follow|deploy|work|answer|reply|speak|\
     import|install|read|edit|change|touch|delete|remove|merge|create|leave|stick|build|document|review|include|handle|\
     wrap|store|pin|limit|tag|sign|rebase|open|show|report|respond|explain|target|do|make|set|start|stop|wait|treat|\
-    fetch|send|cite";
+    fetch|send|cite|quote|refer|mention|round";
 
 /// Words after which somebody else's words follow. If a user passes them on, they are no rule of
 /// the user's.
 const REPORTED: &str = "says|said|told me|told us|claims|according to|wrote|complains|warns|prints|suggests|\
-    recommends|reads|say";
+    recommends|reads|say|thinks|believes|feels that";
 
 const BAN: Ban = Ban {
     starts: &["no ", "zero "],
@@ -40,8 +40,9 @@ static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
         r" (?:under no circumstances|on no account|in no case|no matter what|at all times|as a rule) ",
         r" (?:must|shall|should|may) (?:never|only) | (?:must|should) always | (?:must|shall) not | mustn't ",
         r" (?:(?:don't|do not|only) ever|please (?:don't|do not)|you cannot|you are not to|you're not to) ",
-        r" (?:is|are) (?:forbidden|prohibited|not allowed|mandatory|taboo) | (?:isn't|aren't) allowed ",
-        r" (?:off limits|off-limits|hands off|no longer (?:need|have) to|i prefer) ",
+        r" (?:is|are) (?:forbidden|prohibited|not allowed|mandatory) | (?:isn't|aren't) allowed ",
+        r" (?:off limits|off-limits|hands off|no longer (?:need|have) to|i prefer) | (?:is|are) (?:untouchable|sacrosanct|sacred|taboo) ",
+        r" (?:i'd|i would|we'd) (?:much |really )?(?:prefer|rather (?:have|see|use|read)) SOME(?:than|over|instead of) |STARTING(?:WORD){0,3}(?:is|are) (?:up to me|my (?:job|call|task|decision)) |STARTleave ING(?:WORD){0,3}to me ",
         r" without (?:asking|my|approval|permission) | ask (?:me )?(?:before|first) | wait for my ",
         r" unless (?:i (?:say|ask|tell|explicitly)|asked|told) | (?:every time|each time|whenever) you ",
         r"START(?:always |you )*(?:make sure|avoid|prefer|remember (?:to|that)|refrain from|stick (?:to|with)|be sure to) ",
@@ -81,8 +82,7 @@ static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
         r"START(?:nobody|no one) (?:but|except|other than|may|should) |START(?:only) SOME(?:may|can|should|must|is allowed|are allowed) ",
         r"STARTwithout exception |(?:confirm|check|verify) (?:it |this |that |them )?with me ",
         r" (?:until further notice|hereafter) |STARTfor the (?:rest|remainder) of SOME\| WORD|STARTin future \| |START(?:starting|as of) (?:now|today) (?:\| )?(?:no|nothing|all|every|only|we) ",
-        r" appreciate it if you (?:didn't|did not|don't|always|never) | (?:great|nice|good|helpful) if you (?:always|never|didn't|did not|don't|stopped) ",
-        r" (?:would like|i'd like|i need|i want) you to (?:always|never|not|keep (?:every|each|all|the)) |START(?:would you |could you )?(?:please )?stop ING",
+        r"START(?:would you |could you )?(?:please )?(?:stop|quit) ING",
         r"START(?:take care|be careful|watch out) (?:not to|that|to never|you) |STARTensure no ",
         r"START(?:limit|restrict|confine) SOMEto |START(?:stay away from|steer clear of|keep your hands off) ",
         r"START(?:ORDER)SOME(?:at most|no more than) | (?:it is|it's) (?:important|essential|crucial|imperative|vital|critical) (?:that|to (?:always|never|not|keep)) ",
@@ -96,6 +96,12 @@ pub(super) fn states_rule(flat: &str) -> bool {
     let own = before_report(flat, REPORTED, OWN);
     if own.len() < flat.len() {
         return states_rule(&format!("{own}| "));
+    }
+    // "It would be great if you could keep it short" is the order at its end.
+    if let Some((thanks, order)) = flat.rsplit_once(" if you could ")
+        && has(thanks, "great|nice|good|helpful|kind|appreciate it")
+    {
+        return states_rule(&format!(" {order}"));
     }
     // What somebody should have done, or may have to do, is no order.
     const GUESSES: &str = "i wonder|maybe|perhaps|suppose|should never have|should always have|must never have|had to";
@@ -112,7 +118,7 @@ pub(super) fn states_rule(flat: &str) -> bool {
 /// Whether a sentence guesses what happened: "They must not have seen it."
 fn guesses_past(flat: &str) -> bool {
     // "Must have linked issues" is no guess.
-    const AFTER: &str = "then|by|in|the|a|my|your|our|it|this|that|already|before";
+    const AFTER: &str = "then|last|since|when|yesterday|again|recently|because|by|in|the|a|my|your|our|it|this|that|already|before";
     let words: Vec<&str> = flat
         .split_whitespace()
         .filter(|word| *word != "not")
@@ -132,11 +138,13 @@ fn clause_states_rule(clause: &str) -> bool {
     const AFTER_NOT: &str = "mind|seen|worked|happened|fails|failed|works|been|had|got|heard|crashes|returns|forget|\
         end|was|is|has|ends|comes|did|used|happens|a|the";
     // "Don't worry" and "don't know" forbid nothing that an agent would do.
-    const DONT_AFTER: &str = "worry|know|think|mind|care|see|understand|remember|get|have|believe|want|hesitate|you|\
+    const DONT_AFTER: &str = "worry|know|think|mind|care|see|understand|remember|get|have|believe|want|hesitate|bother|you|\
         we|they|i|need|exist|work|match|seem|like|expect|quite|fully|really|yet|panic|recall";
     // "Only the tests in src fail" is a report, and "Only use pnpm" is a rule.
     const ONLY_NOT: &str = "the|a|an|one|two|three|this|that|these|those|some|in|on|at|for|after|then|if|when|because|\
         as|my|your|our|now|to|fails|works";
+    // "Fix the bug that only one user sees" limits nothing.
+    const RELATES: &str = "that|which|who|why|how|what|where|when|if|because|so";
     const SUBJECTS: &str =
         "i|it|that|this|there|something|he|she|they|which|somebody|someone|what|a";
     let words: Vec<&str> = clause.split_whitespace().collect();
@@ -146,6 +154,7 @@ fn clause_states_rule(clause: &str) -> bool {
     let is_imperative = lists(IMPERATIVES, first);
     let word = |at: usize| words.get(at).copied().unwrap_or_default();
     let before = |at: usize| at.checked_sub(1).map_or("", word);
+    let relates = |at: usize| words[..at].iter().any(|word| lists(RELATES, word));
     for (at, this) in words.iter().enumerate() {
         let (previous, next) = (before(at), word(at + 1));
         let states_rule = match *this {
@@ -176,7 +185,7 @@ fn clause_states_rule(clause: &str) -> bool {
             "only" => {
                 lists("must|may|should|shall", previous)
                     || at == lead && !lists(ONLY_NOT, next) && !next.is_empty()
-                    || is_imperative
+                    || is_imperative && !relates(at)
             }
             "every" | "each" | "all" | "any" | "no" | "nothing" | "nobody" if at == lead => {
                 // "All tests pass" is a report. "All tests must pass" is a rule.
@@ -192,6 +201,7 @@ fn clause_states_rule(clause: &str) -> bool {
                 (1..=4).contains(&at)
                     && previous.ends_with('s')
                     && !(lists(SUBJECTS, first) || first.ends_with("ing") || next == "have")
+                    && !relates(at)
                     && !lists("the|these|those|yes|always|this", first)
             }
             "instead" => is_imperative && next == "of",

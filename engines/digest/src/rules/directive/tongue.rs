@@ -22,8 +22,8 @@ pub(super) struct Tongue {
 impl Tongue {
     /// Whether a clause of a sentence is about all of a kind and says what must be, or has an adverb
     /// of rules and is an order. It is an order if the sentence has a modal verb, or if its first word
-    /// is such an adverb or an imperative, which `is_imperative` tells.
-    pub(super) fn states_rule(&self, flat: &str, is_imperative: fn(&str) -> bool) -> bool {
+    /// is such an adverb or an imperative, which `is_imperative` tells of the words of a clause.
+    pub(super) fn states_rule(&self, flat: &str, is_imperative: fn(&[&str]) -> bool) -> bool {
         // The verb may be in another clause than the adverb, so it is looked for in the whole
         // sentence.
         let has_modal = has(flat, self.modals);
@@ -36,7 +36,7 @@ impl Tongue {
             if has(clause, self.reports) || !has(clause, self.adverbs) {
                 return false;
             }
-            let is_order = has(first, self.adverbs) || is_imperative(first);
+            let is_order = has(first, self.adverbs) || is_imperative(&words);
             has_modal || is_order && !lists(self.not_first, first)
         })
     }
