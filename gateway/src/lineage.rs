@@ -22,7 +22,6 @@
 //! kept in the host's record, so other gateways and later starts know them. The fingerprints come
 //! from [`proof`](crate::proof).
 
-mod calls;
 mod matcher;
 
 use std::collections::HashMap;
@@ -86,8 +85,8 @@ impl PastRequest {
     }
 }
 
-/// What is known of a conversation. It is stored as JSON in the record, one entry for each session
-/// and name. All fields have defaults, so that entries of older versions can be read.
+/// What is known of a conversation. It is stored as JSON with its session, one entry for each name.
+/// All fields have defaults, so that entries of older versions can be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct Lineage {
@@ -173,7 +172,7 @@ pub(crate) struct LineageMatch {
     /// The number of requests that a known conversation had. If it has changed, the request may be
     /// something else to the conversation.
     expected: Option<u64>,
-    /// The key under which the calls of answers are kept, if the client sent no name.
+    /// The prefix of the keys under which the calls of answers are stored, if the client sent no name.
     calls: Option<String>,
     /// Also reserves the id of a new conversation. Empty for a known one until the turn runs.
     under_way: OnceLock<UnderWay>,
@@ -403,12 +402,18 @@ fn conversations_of(
     };
     let is_known = |one: &KnownConversation| one.lineage.answers.contains(&call);
     if !known.iter().any(is_known)
-        && let Some((owner, session)) = calls::conversation_of(record, scope, call)?
-        && let Some(text) = record.kept_text(&owner, &session)?
+        && let Some((session, owner)) = record.kept_as(&call_key(&scope.calls(), call), None)?.pop()
+        && let Some(text) = record.kept_text(&session, &owner)?
     {
         known.extend(KnownConversation::read(owner, session, &text));
     }
     Ok(known)
+}
+
+/// The key under which a session stores that the model made a call in it. `calls` is the prefix, see
+/// [`Scope::calls`].
+fn call_key(calls: &str, call: Fingerprint) -> String {
+    format!("{calls}{:016x}", call.0)
 }
 
 /// All conversations of a name in the scope. If there are none, the name may itself be a session's
@@ -419,13 +424,13 @@ fn known_conversations(
     name: &str,
 ) -> Result<Vec<KnownConversation>, RecordError> {
     let owner = scope.owner(name);
-    let mut known: Vec<KnownConversation> = (record.kept(&owner)?.into_iter())
+    let mut known: Vec<KnownConversation> = (record.kept_as(&owner, None)?.into_iter())
         .filter_map(|(session, text)| KnownConversation::read(owner.clone(), session, &text))
         .collect();
     let id = scope.id(name);
     // The response headers name the session's id, and a client may send that as its name.
     if known.is_empty() && record.delivered(&id)?.is_some() {
-        let kept = record.kept_as(&id, None)?.into_iter();
+        let kept = record.kept(&id)?.into_iter();
         let own = kept.filter(|(owner, _)| scope.owns(owner));
         known.extend(
             own.filter_map(|(owner, text)| KnownConversation::read(owner, id.clone(), &text)),
@@ -468,7 +473,7 @@ fn reserve_id(
     loop {
         let reserved = sessions.reserve(&candidate);
         let is_others = |tenant: String| scope.tenant != Some(&*tenant);
-        let is_taken = record.kept_text(&owner, &candidate)?.is_some()
+        let is_taken = record.kept_text(&candidate, &owner)?.is_some()
             || record.delivered(&candidate)?.is_some()
             || record.tenant(&candidate)?.is_some_and(is_others);
         if let Some(reserved) = reserved.filter(|_| !is_taken) {
@@ -491,17 +496,25 @@ fn reserve_id(
 /// A change of the entry of a conversation in the record. Nothing is written if `change` returns
 /// None. An entry that cannot be parsed counts as missing.
 fn update<'a>(
-    owner: &str,
-    session: &'a str,
+    owner: &'a str,
+    session: &str,
     mut change: impl FnMut(Option<Lineage>) -> Option<Lineage> + 'a,
 ) -> KeptChange<'a> {
-    KeptChange::new(owner, session, KeptContent::Exact, move |text| {
+    KeptChange::new(session, owner, KeptContent::Exact, move |text| {
         let lineage = text.and_then(|text| serde_json::from_str(&text).ok());
         // Numbers and lists of numbers always have a JSON form.
         let text = |lineage| serde_json::to_string(&lineage).unwrap_or_default();
         let changed = change(lineage).map(text);
-        let changed = changed.map(|text| (session.to_owned(), text));
+        let changed = changed.map(|text| (owner.to_owned(), text));
         changed.into_iter().collect()
+    })
+}
+
+/// A change of the record that stores a text with a session, whatever was stored.
+fn replace<'a>(session: &str, name: String, text: &str) -> KeptChange<'a> {
+    let stored = (name.clone(), text.to_owned());
+    KeptChange::new(session, &name, KeptContent::Exact, move |_| {
+        vec![stored.clone()]
     })
 }
 
@@ -531,7 +544,7 @@ impl LineageMatch {
         let Some(expected) = self.expected else {
             return Ok(true);
         };
-        let kept = record.kept_text(&self.owner, &self.session)?;
+        let kept = record.kept_text(&self.session, &self.owner)?;
         let lineage = kept.and_then(|text| serde_json::from_str::<Lineage>(&text).ok());
         Ok(lineage.is_some_and(|lineage| lineage.number == expected))
     }
@@ -582,12 +595,9 @@ impl LineageMatch {
             keep_last(&mut lineage.turns, MAX_REQUESTS);
             Some(lineage)
         });
-        let follows = self.follows.as_ref().map(|follows| {
-            let text = (FOLLOWS.to_owned(), follows.session.clone());
-            KeptChange::new(&self.session, FOLLOWS, KeptContent::Exact, move |_| {
-                vec![text.clone()]
-            })
-        });
+        let follows = self.follows.as_ref();
+        let follows =
+            follows.map(|follows| replace(&self.session, FOLLOWS.to_owned(), &follows.session));
         std::iter::once(request).chain(follows)
     }
 
@@ -619,7 +629,8 @@ impl LineageMatch {
             Some(lineage)
         });
         let call = self.calls.as_ref().zip(call);
-        let call = call.map(|(calls, call)| calls::change(calls, call, &self.owner, &self.session));
+        let call =
+            call.map(|(calls, call)| replace(&self.session, call_key(calls, call), &self.owner));
         std::iter::once(noted).chain(call).collect()
     }
 }

@@ -52,29 +52,27 @@ impl Scope<'_> {
         }
     }
 
-    /// The key under which conversations of this name are stored. It is unambiguous, because
-    /// clients' names have no control characters, and tenants' names have no slash.
+    /// The key under which a session stores its conversation if a client calls it by this name. It
+    /// is unambiguous, because clients' names have no control characters, and tenants' names have no
+    /// slash.
     pub(crate) fn owner(&self, name: &str) -> String {
-        self.owners() + name
+        self.key("gateway", name)
     }
 
-    /// Whether a key under which conversations are stored belongs to this scope.
+    /// Whether a key under which a conversation is stored belongs to this scope.
     pub(crate) fn owns(&self, owner: &str) -> bool {
-        owner.starts_with(&self.owners())
+        owner.starts_with(&self.owner(""))
     }
 
-    /// The key under which the calls of the scope's conversations are stored. It is the key of no
-    /// name, because names have no control characters.
+    /// The prefix of the keys under which a session without a name stores the calls that the model
+    /// made in it.
     pub(crate) fn calls(&self) -> String {
-        self.owners() + "\u{1}calls"
+        self.key("call", "")
     }
 
-    /// The prefix of all keys in this scope.
-    fn owners(&self) -> String {
-        match self.tenant {
-            Some(tenant) => format!("gateway\u{1}{tenant}/"),
-            None => "gateway\u{1}/".to_owned(),
-        }
+    /// A key of this scope. The control character keeps it apart from other texts of a session.
+    fn key(&self, kind: &str, name: &str) -> String {
+        format!("{kind}\u{1}{}/{name}", self.tenant.unwrap_or_default())
     }
 }
 

@@ -6,6 +6,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use contexture::session::{CopyOutcome, Record};
 use contexture_provider_simulator::{Answer, Request};
 use futures_util::future::join_all;
 use serde_json::json;
@@ -345,6 +346,38 @@ async fn agents_of_a_crew_with_a_token_have_sessions_of_their_own() {
             }
             stage.nothing_was_refused();
         }
+    }
+}
+
+/// Everything by which a conversation is found is stored with its session.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_goes_on_where_it_is_copied_to_and_leaves_nothing_when_it_is_deleted() {
+    for name in ["", "work"] {
+        let (stage, gateway) = working(lcm_stage("")).await;
+        let (_, other) = begun(Api::Chat, &gateway.base, "other").await;
+        let (mut agent, id) = begun(Api::Chat, &gateway.base, name).await;
+        gateway.stop().await;
+        let (from, elsewhere) = (Record::open(stage.home.path()).unwrap(), lcm_stage(""));
+        let to = Record::open(elsewhere.home.path()).unwrap();
+        let mut names = [other.clone(), id.clone()];
+        names.sort();
+        assert_eq!(from.names().unwrap(), names);
+        let copied = from.copy_session(&to, &id, false, Duration::ZERO).unwrap();
+        assert_eq!(copied, CopyOutcome::Copied);
+        let hold = from.hold(&id, Duration::ZERO).unwrap();
+        from.forget(&id, &hold).unwrap();
+        assert_eq!(from.names().unwrap(), [other]);
+        drop((hold, from, to));
+        // A conversation without a name is found by its last call.
+        let is_call = |item: &serde_json::Value| item.to_string().contains("make");
+        let last = agent.history.iter().rposition(is_call).unwrap();
+        agent.history.drain(..last);
+        agent
+            .history
+            .insert(0, Api::Chat.user("In short: it was done."));
+        let (_elsewhere, gateway) = working(elsewhere).await;
+        agent.base.clone_from(&gateway.base);
+        assert_eq!(round(&mut agent).await, id);
     }
 }
 

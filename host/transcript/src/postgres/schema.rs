@@ -116,6 +116,7 @@ CREATE TABLE contexture.kept (
     value   text NOT NULL,
     PRIMARY KEY (tenant, session, name)
 );
+CREATE INDEX kept_by_name ON contexture.kept (tenant, name, session);
 -- Who writes a session, and until when. The fence rises with every holder. A session that is deleted keeps its lease.
 CREATE TABLE contexture.leases (
     tenant  text COLLATE "C" NOT NULL,

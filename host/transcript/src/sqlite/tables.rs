@@ -191,4 +191,6 @@ CREATE TABLE IF NOT EXISTS kept (
     value    TEXT NOT NULL,
     PRIMARY KEY (session, name)
 ) STRICT;
+-- Each request asks which sessions have a text of one name.
+CREATE INDEX IF NOT EXISTS kept_by_name ON kept(name, session);
 ";
