@@ -15,7 +15,7 @@ use contexture_engine_api::TranscriptRange;
 use contexture_transcript::{PostgresOptions, Record, RecordError};
 use support::conversation::{Extra, WAIT, Writer};
 use support::network::Network;
-use support::place::Database;
+use support::place::{Database, Place};
 use support::server::Server;
 
 fn texts_of(record: &Record, session: &str) -> Vec<String> {
@@ -143,6 +143,22 @@ fn a_writer_that_waits_keeps_its_session() {
     writeln!(other.input).unwrap();
     assert_eq!(other.answer(), "stored");
     assert_eq!(Writer::open(&record, "s").ids(), [1, 2]);
+}
+
+/// The clock of a server that takes over may be behind. The end of a lease is then in the future.
+#[test]
+fn a_session_that_nobody_holds_is_free_whatever_the_clock_says() {
+    let Some(database) = Database::new() else {
+        return;
+    };
+    let record = database.open();
+    drop(Writer::open(&record, "s"));
+    let tenant = database.options.tenant.clone();
+    let place = Place::Postgres(Box::new(database));
+    place.execute(&format!(
+        "UPDATE contexture.leases SET until = until + interval '1 hour' WHERE tenant = '{tenant}'"
+    ));
+    record.hold("s", Duration::ZERO).unwrap();
 }
 
 #[test]

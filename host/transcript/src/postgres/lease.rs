@@ -132,6 +132,10 @@ impl Leases {
                 Ok(number) => return Ok(self.hold(session, number)),
                 Err(by) => by,
             };
+            // It was released after the attempt.
+            if by.is_empty() {
+                continue;
+            }
             // What stands in parentheses makes the holder unique and tells the user nothing.
             let by = by.split(" (").next().unwrap_or_default().to_owned();
             if began.elapsed() >= patience {
@@ -152,7 +156,11 @@ impl Leases {
         }
     }
 
-    /// Takes the lease if it is free or has ended. Returns its number, or who has it.
+    /// Takes the lease if nobody has it or it has ended. Returns its number, or who has it. That is
+    /// empty if nobody has it any more.
+    ///
+    /// A lease without a holder is free whatever its time says: the clock of the database goes back
+    /// if another server takes over.
     fn attempt(&self, session: &str, holder: &str) -> Result<Result<i64, String>, RecordError> {
         let (tenant, own, holder) = (self.tenant.clone(), session.to_owned(), holder.to_owned());
         self.database.run(session, move |client| {
@@ -167,7 +175,7 @@ impl Leases {
                            ON CONFLICT (tenant, session) DO UPDATE
                               SET fence = lease.fence + (lease.holder <> excluded.holder)::int,
                                   holder = excluded.holder, until = excluded.until
-                              WHERE lease.until <= now() OR lease.holder = excluded.holder
+                              WHERE lease.until <= now() OR lease.holder IN ('', excluded.holder)
                            RETURNING fence";
                 let valid = LEASE.as_millis() as f64;
                 let taken = query_opt(&client, sql, &[&tenant, &session, &holder, &valid]).await?;

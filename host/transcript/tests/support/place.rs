@@ -112,8 +112,18 @@ impl Place {
         });
     }
 
+    /// Has a newer program change the tables, or undoes that.
+    pub(crate) fn set_newer(&self, is_newer: bool) {
+        self.execute(match (self, is_newer) {
+            (Self::Sqlite(_), true) => "PRAGMA user_version = 99",
+            (Self::Sqlite(_), false) => "PRAGMA user_version = 8",
+            (Self::Postgres(_), true) => "INSERT INTO contexture.migrations (version) VALUES (99)",
+            (Self::Postgres(_), false) => "DELETE FROM contexture.migrations WHERE version = 99",
+        });
+    }
+
     /// Runs statements, as another program would.
-    fn execute(&self, statements: &str) {
+    pub(crate) fn execute(&self, statements: &str) {
         match self {
             Self::Sqlite(home) => {
                 let file = home.path().join("sessions.sqlite3");
