@@ -613,7 +613,7 @@ fn each_way_to_state_a_rule_is_found_in_each_language() {
                 "Wenn du eine Tabelle anlegst, ergänze das Diagramm.",
                 "Si tu ajoutes une table, complète le schéma.",
                 "Antes de eliminar una tabla, enséñame sus datos.",
-                "如果新增了接口，要补上文档。",
+                "如果新增了接口,要补上文档。",
                 "新しい表を作成するときは、図も直して。",
             ],
         ),
@@ -654,6 +654,9 @@ fn each_way_to_state_a_rule_is_found_in_each_language() {
             &[
                 "It would be nice if each page had a title.",
                 "It would be great if you could keep the pages short.",
+                "I want you to keep every page short.",
+                "Je voudrais que toutes les pages aient un titre.",
+                "Quiero que todas las páginas tengan un título.",
                 "Es wäre gut, wenn jede Seite einen Titel hätte.",
                 "Ce serait bien que chaque page ait un titre.",
                 "Estaría bien que cada página tuviera un título.",
@@ -728,11 +731,7 @@ fn each_way_to_state_a_rule_is_found_in_each_language() {
         ),
         (
             "a ban before or in another clause",
-            &[
-                "番号は変えないで、他でも使うから。",
-                "不保留任何临时文件。",
-                "这是共享目录,别动里面的文件。",
-            ],
+            &["番号は変えないで、他でも使うから。", "不保留任何临时文件。"],
         ),
     ] {
         let missed: Vec<_> = rules
@@ -806,6 +805,9 @@ fn reports_comfort_and_hearsay_are_no_rules() {
         "No siempre veo la causa.",
         "必ずしも同じではない。",
         "Don't bother with it.",
+        "Important!",
+        "Wichtig:",
+        "注意：",
         "Important: the server is down.",
         "Attention : le serveur est tombé.",
         "注意：服务器挂了。",

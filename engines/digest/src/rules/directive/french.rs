@@ -54,7 +54,7 @@ static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
         r"START(?:limite|limitez|limite-toi|contente-toi) (?:[^ |]+ ){0,4}(?:à|au|aux|sur|du|de) |START(?:reste|restez) (?:sur|dans|en) |START(?:réponds|répondez) SOME(?:maximum|au plus) ",
         r"START(?:utilise|utilisez|prends|préfère|écris) SOME(?:plutôt que|au lieu de) | (?:doit|doivent) rester | doivent être en ",
         r" (?:tu dois|vous devez) me (?:demander|consulter|prévenir|avertir) | il est (?:important|essentiel|impératif|indispensable|crucial) (?:que|de|d'[^ |]+) |START(?:chaque fois que (?:tu|vous)|à chaque WORD\|) ",
-        r"STARTon ne WORDjamais |START(?:garde|gardez) en tête |START(?:tutoie|vouvoie)-moi ",
+        r" (?:j'aimerais|je voudrais|je veux) que (?:tous|toutes) |START(?:garde|gardez) en tête |START(?:tutoie|vouvoie)-moi ",
     ])
 });
 

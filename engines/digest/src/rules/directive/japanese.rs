@@ -60,7 +60,8 @@ pub(super) fn states_rule(text: &str) -> bool {
             .iter()
             .find_map(|label| text.strip_prefix(label));
         let is_news = contains(text, "私|僕|ている|ています");
-        labelled.is_some_and(|rest| rest.starts_with([':', '：', '、'])) && !is_news
+        labelled.is_some_and(|rest| rest.starts_with([':', '：', '、']) && rest.len() > 12)
+            && !is_news
     };
     PATTERNS.is_match(end)
         || end.contains("ないで、") && !end.ends_with('た')

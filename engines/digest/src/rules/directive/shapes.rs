@@ -15,13 +15,13 @@ static SHAPES: LazyLock<RegexSet> = LazyLock::new(|| {
     const MOST: &str = "(?:max|maximum|maximal|höchstens|máximo|at most|no more than|como mucho|como máximo|au plus|au maximum) ";
     const EACH: &str = "(?:per|each|every|in|for|pro|je|für|par|pour|chaque|por|para|cada) ";
     let of_all = format!(
-        "{WISH}(?:each|every|jede[rsnm]?|chaque|cada|(?:WORD){{0,8}}(?:always|never|immer|nie|niemals|toujours|jamais|siempre|nunca)) "
+        "{WISH}(?:each|every|keep (?:each|every|all|the)|jede[rsnm]?|chaque|cada|(?:WORD){{0,8}}(?:always|never|immer|nie|niemals|toujours|jamais|siempre|nunca)) "
     );
     let of_way = format!(
         "{WISH}(?:(?:you|du|tu|vous|me|nos) (?:WORD){{0,5}}(?:didn't|don't|not|stopped|before|nicht|keine?n?|bevor|ne|n'[^ |]+|pas|plus|avant|antes)|not|no) "
     );
     set(&[
-        r"START(?:(?:very|sehr|très|muy) )?(?:important|wichtig|achtung|attention|importante|ojo|atención|keep in mind|bear in mind|note|beachte|bedenke|garde en tête|note bien|ten en cuenta|ten presente) (?:\||that|\| dass|que|qu'[^ |]+) ",
+        r"START(?:(?:very|sehr|très|muy) )?(?:important|wichtig|achtung|attention|importante|ojo|atención|keep in mind|bear in mind|note|beachte|bedenke|garde en tête|note bien|ten en cuenta|ten presente) (?:\| (?:dass |que )?|that |que |qu')WORD",
         &of_all,
         &of_way,
         // A limit, which needs no verb: "Max 160 characters per message."

@@ -48,7 +48,7 @@ static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
         r"START(?:los|las) MANYdeben |START(?:avísame|pregúntame|consúltame|avísanos) antes ",
         r" (?:nuestra|la) (?:convención|norma|regla) es ",
         r" (?:hasta nuevo aviso|por el resto|en lo sucesivo|de aquí en adelante) |STARTen el futuro \||STARTdesde hoy [^ |]+mos ",
-        r" (?:te|le) (?:pido|ruego) que no | haz el favor de no |START(?:deja|deje|dejad) de [^ |]+r (?:(?:WORD)?(?:a|en|el|la|los|las|un|una)|[^ |]+s) | (?:es|son|está|están) (?:intocables?|tabú|sagrad[oa]s?|prohibid[oa]s?) ",
+        r" (?:quiero|querría|me gustaría) que (?:todos|todas) | (?:te|le) (?:pido|ruego) que no | haz el favor de no |START(?:deja|deje|dejad) de [^ |]+r (?:(?:WORD)?(?:a|en|el|la|los|las|un|una)|[^ |]+s) | (?:es|son|está|están) (?:intocables?|tabú|sagrad[oa]s?|prohibid[oa]s?) ",
         r" me gustan más SOMEque | pregunta (?:primero|antes) |r(?:l[oae]s?)? (?:l[oa]s? (?:hago|decido)|me encargo) yo |START(?:cada|todos|todas) SOME(?:lleva|llevan|requiere|requieren) ",
         r" no quiero (?:ningún|ninguna|nada de) | no quiero SOMEen (?:est[ea]|mi|nuestr[oa]) ",
         r"START(?:procura (?:no|que|siempre)|ten cuidado|ten presente|cuida|fíjate|ojo con|acuérdate) |START(?:en caso de duda|salvo indicación) ",
