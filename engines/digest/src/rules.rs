@@ -49,6 +49,9 @@ const REPLACED_CHARS: usize = 48;
 /// What follows a sentence in the section of a [part](Rules::of_part) if it may end a rule that another part
 /// states.
 const MAY_REPLACE: &str = " [replaces: an earlier rule]";
+/// What follows a rule of a project file in such a section, since another part may have the file, too.
+const FROM_FILE: &str = " [from a project file]";
+
 /// The rules that users stated, in the order in which they stated them.
 ///
 /// ```
@@ -80,6 +83,8 @@ struct Rule {
     key: String,
     /// Whether it says something only if it ends a rule before it: "You can push to main now."
     only_ends: bool,
+    /// Whether nobody said it but a project file.
+    is_project: bool,
 }
 
 /// The index of a rule that a later one replaces, and how.
@@ -152,7 +157,9 @@ impl Rules {
             }
         }
         let own = without_rules(text);
-        let statements = statements_in(&own, project_only);
+        // If there is no rule yet, there is none to end.
+        let with_endings = self.is_part || !self.all.is_empty();
+        let statements = statements_in(&own, project_only, with_endings);
         let is_all = !project_only && own.len() == text.len();
         let rules = statements.iter().filter(|statement| !statement.only_ends);
         let stated = is_all.then(|| rules.map(|rule| rule.text.clone()).collect());
@@ -162,10 +169,7 @@ impl Rules {
             is_project,
         } in statements
         {
-            // If there is no rule yet, there is none to end.
-            if !only_ends || self.is_part || !self.all.is_empty() {
-                self.add(text, only_ends, is_project);
-            }
+            self.add(text, only_ends, is_project);
         }
         stated
     }
@@ -186,11 +190,13 @@ impl Rules {
             } else if declared::is_declared(line) {
                 self.add(line.to_owned(), false, false);
             } else if let Some(rule) = line.strip_prefix("- ") {
+                let of_file = rule.strip_suffix(FROM_FILE);
+                let (rule, is_project) = (of_file.unwrap_or(rule), of_file.is_some());
                 let (rule, note) = match rule.rfind(REPLACES) {
                     Some(at) if rule.ends_with(']') => rule.split_at(at),
                     _ => (rule, ""),
                 };
-                self.add(rule.to_owned(), note == MAY_REPLACE, false);
+                self.add(rule.to_owned(), note == MAY_REPLACE, is_project);
             }
         }
         has_section
@@ -225,6 +231,7 @@ impl Rules {
             text: rule,
             key,
             only_ends: only_ends && known.is_none_or(|known| known.only_ends),
+            is_project,
         });
     }
 
@@ -288,17 +295,21 @@ impl Rules {
             !is_ended && !self.is_idle(*at, replaces) && !kept.contains(at)
         };
         let left_out = self.left_out + (0..self.all.len()).filter(is_missed).count();
+        let note = |at: usize| match self.is_part && self.all[at].is_project {
+            true => FROM_FILE,
+            false => "",
+        };
         let line = |at: usize| match replaces[at].filter(|(earlier, _)| kept.contains(earlier)) {
             // A declared rule is shown as it was declared.
             _ if declared::is_declared(&self.all[at].text) => self.all[at].text.clone(),
             Some((earlier, _)) => {
                 let earlier = clip(&self.all[earlier].text, REPLACED_CHARS);
-                format!("- {}{REPLACES}{earlier}]", self.all[at].text)
+                format!("- {}{REPLACES}{earlier}]{}", self.all[at].text, note(at))
             }
             None if self.is_idle(at, replaces) => {
                 format!("- {}{MAY_REPLACE}", self.all[at].text)
             }
-            None => format!("- {}", self.all[at].text),
+            None => format!("- {}{}", self.all[at].text, note(at)),
         };
         RuleSection::of(
             kept.iter()

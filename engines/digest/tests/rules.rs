@@ -410,6 +410,14 @@ fn an_item_is_kept_with_the_head_that_says_what_it_means() {
             "Exceptions: old tags"
         ]
     );
+    // A long introduction is not repeated with each item, unless it forbids them.
+    let long = "For the new colleagues who join us in the coming weeks, a look at the rules that we have in this repository:";
+    assert_eq!(found(&format!("{long}\n- new tables")), ["new tables"]);
+    let long = long.replace("a look at", "what never to do by");
+    assert_eq!(
+        found(&format!("{long}\n- new tables")),
+        [format!("{long} new tables")]
+    );
     for list in [
         "The following files are not formatted:\n- one\n- two",
         "Not done yet:\n- one\n- two",
@@ -1014,7 +1022,18 @@ fn a_project_file_is_as_old_as_its_first_insertion() {
         // What a client says around the file is nobody's.
         let message = MessageView::new(MessageId(1), "user").with_text(&file);
         let part = Rules::of_part(&[message]).section(ALL).text;
-        assert_eq!(part, format!("{RULES_HEADING}\n- {rule}"));
+        assert_eq!(
+            part,
+            format!("{RULES_HEADING}\n- {rule} [from a project file]")
+        );
+        // So it is if the file is in several parts that are summarised apart.
+        let parts = [file.as_str(), new, &file].map(|text| {
+            let message = MessageView::new(MessageId(1), "user").with_text(text);
+            Rules::of_part(&[message]).section(ALL).text
+        });
+        let mut whole = Rules::default();
+        parts.iter().for_each(|part| whole.add_summary(part));
+        assert_eq!(whole.section(ALL).text, expected);
     }
 }
 

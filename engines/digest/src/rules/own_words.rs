@@ -78,7 +78,8 @@ const CJK_FORBIDS: [&str; 15] = [
     "しないこと", "してはいけ", "だめなこと", "ＮＧ",
 ];
 /// Words of a head that say no more than that rules follow.
-const PLAIN_WORDS: &str = "house|coding|code|general|project|repo|repository|codebase|team|style|my|our|your|the|these|\
+const PLAIN_WORDS: &str = "house|coding|code|general|key|core|main|basic|standing|global|additional|other|more|new|\
+    current|project|repo|repository|codebase|team|development|agent|agents|ai|style|my|our|your|the|these|\
     this|those|some|few|a|an|all|of|for|here|are|is|that|which|following|please|follow|stick|to|and|know|keep|in|mind|\
     things|always|important|i|you|we|have|want|need|should|must|allgemeine|unsere|meine|die|der|das|diese|dieses|\
     folgende|folgenden|hier|sind|für|bitte|beachte|projekt|einige|und|wichtige|nos|mes|les|des|ces|voici|suivantes|\

@@ -15,6 +15,9 @@ use crate::text::{chars, clip, one_line, sentences};
 
 /// No more sentences of a message than this are kept because they may end a rule.
 const MOST_ENDINGS: usize = 20;
+/// A head with more characters than this stands before each of its items only if they would mean the
+/// opposite without it.
+const HEAD_CHARS: usize = 80;
 
 /// What a text states that is worth keeping, in one line, in the words of the text.
 #[derive(Debug)]
@@ -28,13 +31,12 @@ pub(super) struct Statement {
 
 /// Returns the rules that a text states.
 pub(crate) fn stated_in(text: &str, project_only: bool) -> Vec<String> {
-    let statements = statements_in(text, project_only).into_iter();
-    let rules = statements.filter(|statement| !statement.only_ends);
+    let rules = statements_in(text, project_only, false).into_iter();
     rules.map(|rule| rule.text).collect()
 }
 
-/// Returns the rules that a text states, and the sentences that may end a rule before it.
-pub(super) fn statements_in(text: &str, project_only: bool) -> Vec<Statement> {
+/// Returns the rules that a text states, and `with_endings` the sentences that may end a rule before it.
+pub(super) fn statements_in(text: &str, project_only: bool, with_endings: bool) -> Vec<Statement> {
     let own = own_words::own_words(text, project_only);
     let lines = joined(own.text);
     let mut stated = Stated {
@@ -42,7 +44,10 @@ pub(super) fn statements_in(text: &str, project_only: bool) -> Vec<Statement> {
         own: &lines,
         files: &own.project_files,
         found: Vec::new(),
-        endings: 0,
+        endings: match with_endings {
+            true => MOST_ENDINGS,
+            false => 0,
+        },
         heads: Vec::new(),
         is_block: false,
         open: None,
@@ -64,7 +69,7 @@ struct Stated<'t> {
     /// Where the project files are in the text.
     files: &'t [Range<usize>],
     found: Vec<Statement>,
-    /// The number of sentences found that only end a rule.
+    /// How many more sentences that only end a rule are looked for.
     endings: usize,
     /// The heads of the lists that the next line may belong to, from the outermost.
     heads: Vec<Head>,
@@ -153,8 +158,10 @@ impl Stated<'_> {
             false => format!("{} {words}", head.text),
         };
         if item.ends_with([':', '：']) && self.list_after(line, Some(indent)).is_some() {
+            let is_long = chars(&text) > HEAD_CHARS && !directive::is_negative(&head.text);
             let text = match own_words::is_name_of_rules(item) {
                 true => head.text.clone(),
+                false if is_long => self.original(item),
                 false => text,
             };
             self.heads.push(Head {
@@ -206,10 +213,12 @@ impl Stated<'_> {
             // Without its list, the head of one says nothing.
             return list.is_some() && head.ends_with([':', '：']) && is_order();
         }
-        let text = match own_words::is_name_of_rules(bare) {
+        // A sentence such as "The general idea behind these rules is this:" need not be in each rule.
+        let is_long = chars(bare) > HEAD_CHARS && !directive::is_negative(bare) && !is_order();
+        let text = match own_words::is_name_of_rules(bare) || is_long {
             true => String::new(),
             false if head.trim_end_matches('*').ends_with([':', '：']) => {
-                head.trim_matches(['#', '*', ' ']).to_owned()
+                head.trim_matches(['#', '*', ' ']).replace("**", "")
             }
             false => format!("{bare}:"),
         };
@@ -258,7 +267,7 @@ impl Stated<'_> {
                 _ if is_rule(words) || is_rule(&words.replace(". ", " ")) => {
                     found.push((piece, false))
                 }
-                _ if self.endings < MOST_ENDINGS && Ending::of(words).is_some() => {
+                _ if self.endings > 0 && Ending::of(words).is_some() => {
                     found.push((piece, true));
                 }
                 _ => {}
@@ -279,10 +288,10 @@ impl Stated<'_> {
         let at = offset(self.own, words);
         let is_project = self.files.iter().any(|file| file.contains(&at));
         // A client's file grants nothing.
-        if only_ends && is_project {
+        if only_ends && (is_project || self.endings == 0) {
             return;
         }
-        self.endings += usize::from(only_ends);
+        self.endings -= usize::from(only_ends);
         self.found.push(Statement {
             text: clip(&text, MOST_CHARS).into_owned(),
             only_ends,
