@@ -106,15 +106,13 @@ impl Stated<'_> {
             return;
         }
         let before = before.filter(|_| item.is_none());
-        let words = item.unwrap_or(trimmed);
+        let mut words = item.unwrap_or(trimmed);
         let mut pieces = self.pieces(words);
-        if let Some(last) = pieces.pop_if(|last| self.read_head(line, last.clone())) {
-            // The line may have sentences before the head.
-            let words = &self.own[offset(self.own, words)..last.start];
-            self.read_sentences(words, pieces, before);
-        } else {
-            self.read_sentences(words, pieces, before);
+        // The line may have sentences before the head.
+        if let Some(head) = pieces.pop_if(|last| self.read_head(line, last.clone())) {
+            words = &self.own[offset(self.own, words)..head.start];
         }
+        self.read_sentences(words, pieces, before);
     }
 
     /// Reads a line of a declared block. Of the block, only its rules and its fences are there.
@@ -264,8 +262,10 @@ impl Stated<'_> {
             let words = &self.own[piece.clone()];
             match found.last_mut() {
                 Some((rule, false)) if begins_exception(words) => rule.end = piece.end,
-                _ if is_rule(words) || is_rule(&words.replace(". ", " ")) => {
-                    found.push((piece, false))
+                _ if is_rule(words) => found.push((piece, false)),
+                // The point of an abbreviation ends no clause.
+                _ if words.contains(". ") && is_rule(&words.replace(". ", " ")) => {
+                    found.push((piece, false));
                 }
                 _ if self.endings > 0 && Ending::of(words).is_some() => {
                     found.push((piece, true));
