@@ -73,6 +73,32 @@ fn a_released_session_goes_on_if_nobody_had_it_meanwhile() {
     );
 }
 
+/// A newer program may change the tables while this one runs.
+#[test]
+fn a_session_whose_record_became_too_new_goes_on_in_memory() {
+    let home = TempDir::new().unwrap();
+    let host = Host::open(&HostOptions::in_home(home.path())).unwrap();
+    let mut session = open(&host);
+    session.turn(&body(&["a"])).unwrap();
+    session.release();
+    let rows = rusqlite::Connection::open(home.path().join("sessions.sqlite3")).unwrap();
+    rows.pragma_update(None, "user_version", 99).unwrap();
+    for said in [&["a", "b", "c"][..], &["a", "b", "c", "d", "e"]] {
+        assert!(session.reacquire(Duration::ZERO).unwrap());
+        assert_eq!(session.turn(&body(said)).unwrap().new.len(), 2);
+        let why = session.not_stored().unwrap();
+        assert!(why.contains("a newer Contexture wrote it"), "{why}");
+        session.release();
+    }
+    let stored = rows.query_row("SELECT count(*) FROM messages", [], |row| row.get(0));
+    assert_eq!(stored, Ok(1_i64));
+    // A session that is opened now, too.
+    drop(session);
+    let mut session = open(&host);
+    assert_eq!(session.turn(&body(&["a"])).unwrap().new.len(), 1);
+    assert!(session.not_stored().is_some());
+}
+
 #[test]
 fn a_session_that_lost_its_place_is_opened_again() {
     let home = TempDir::new().unwrap();

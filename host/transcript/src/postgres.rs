@@ -82,7 +82,8 @@ impl PostgresStore {
     pub(crate) fn open(options: &PostgresOptions) -> Result<Self, RecordError> {
         let database = Arc::new(Database::new(options)?);
         match schema::version(&database) {
-            Ok(found) => schema::wrong_version(database.name(), found).map_or(Ok(()), Err)?,
+            Ok(SCHEMA_VERSION) => {}
+            Ok(found) => return Err(schema::wrong_version(database.name(), found)),
             Err(_) if options.may_be_away && database.outage().is_some() => database.check_later(),
             Err(error) => return Err(error),
         }
@@ -142,21 +143,23 @@ impl PostgresStore {
                 let (key, texts, replaced) = &*write;
                 let transaction = client.transaction().await?;
                 let sql = "INSERT INTO contexture.kept AS old (tenant, session, name, value)
-                           VALUES ($1, $2, $3, $4)
+                           SELECT $1, $2, $3, $4 WHERE (SELECT max(version) FROM contexture.migrations) = $7
                            ON CONFLICT (tenant, session, name) DO UPDATE SET value = excluded.value
                            WHERE NOT $5 OR old.value = $6";
                 for (name, text) in texts {
                     let same = replaced.as_ref().filter(|replaced| replaced.name == *name);
                     let before = same.and_then(|replaced| replaced.text.as_ref());
-                    let parameters: [&(dyn ToSql + Sync); 6] = [
+                    let parameters: [&(dyn ToSql + Sync); 7] = [
                         &key.tenant,
                         &key.session,
                         name,
                         text,
                         &same.is_some(),
                         &before,
+                        &SCHEMA_VERSION,
                     ];
                     if execute(&transaction, sql, &parameters).await? == 0 {
+                        schema::check_again(&transaction).await?;
                         return Ok(false);
                     }
                 }
@@ -191,11 +194,7 @@ pub(crate) fn versions(options: &PostgresOptions) -> Result<(i64, i64), RecordEr
 pub(crate) fn migrate(options: &PostgresOptions) -> Result<i64, RecordError> {
     let database = Database::new(options)?;
     match schema::migrate(&database)? {
-        found if found > SCHEMA_VERSION => Err(RecordError::Schema {
-            server: database.name().to_owned(),
-            found,
-            known: SCHEMA_VERSION,
-        }),
+        found if found > SCHEMA_VERSION => Err(schema::wrong_version(database.name(), found)),
         found => Ok(found),
     }
 }
@@ -235,6 +234,7 @@ impl Store for PostgresStore {
                 let sql =
                     "INSERT INTO contexture.sessions (tenant, session, created_ms, next_id, engine)
                            VALUES ($1, $2, $3, 1, '') ON CONFLICT DO NOTHING";
+                schema::check_again(&client).await?;
                 execute(&client, sql, &[&key.tenant, &key.session, &now_ms]).await?;
                 let transaction = read_only(&mut client).await?;
                 snapshot(&transaction, &key).await
@@ -294,6 +294,7 @@ impl Store for PostgresStore {
         self.of(session, |mut client, key| {
             Box::pin(async move {
                 let transaction = client.transaction().await?;
+                schema::check_again(&transaction).await?;
                 delete(&transaction, &key).await?;
                 Ok(transaction.commit().await?)
             })
@@ -303,6 +304,7 @@ impl Store for PostgresStore {
     fn archive(&self, session: &str, at_ms: Option<i64>) -> Result<bool, RecordError> {
         self.of(session, move |client, key| {
             Box::pin(async move {
+                schema::check_again(&client).await?;
                 let sql = "UPDATE contexture.sessions SET archived_ms = $3 WHERE tenant = $1 AND session = $2";
                 let changed = execute(&client, sql, &[&key.tenant, &key.session, &at_ms]).await?;
                 Ok(changed > 0)
@@ -495,6 +497,7 @@ impl Store for PostgresStore {
         self.with(session, (self.key(session), entries), |client, write| {
             Box::pin(async move {
                 let (key, entries) = &*write;
+                schema::check_again(&client).await?;
                 let sql = "UPDATE contexture.compactions SET entries = $3 WHERE tenant = $1 AND session = $2";
                 execute(&client, sql, &[&key.tenant, &key.session, entries]).await?;
                 Ok(())

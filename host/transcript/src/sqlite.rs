@@ -39,7 +39,7 @@ use read::{
     IS_OUTDATED, compaction, dump_of, kept_with, key_of, log, messages_of, messages_sharing,
     messages_where, packed, page, select, snapshot, text,
 };
-use tables::{SCHEMA_VERSION, prepare};
+use tables::{SCHEMA_VERSION, prepare, version};
 use write::{restore_session, write_commit, write_kept};
 
 /// The name of the file in the home directory.
@@ -117,13 +117,7 @@ impl SqliteStore {
         let fail = |source| RecordError::of(&path, source);
         let mut connection = Connection::open(&path).map_err(fail)?;
         let found = prepare(&mut connection).map_err(fail)?;
-        if found > SCHEMA_VERSION {
-            return Err(RecordError::TooNew {
-                path,
-                found,
-                known: SCHEMA_VERSION,
-            });
-        }
+        refuse_newer(&path, found)?;
         Ok(Self::of(path, connection))
     }
 
@@ -148,13 +142,9 @@ impl SqliteStore {
             opened => return opened,
         }
         let (connection, found) = read_only(&path).map_err(fail)?;
+        refuse_newer(&path, found)?;
         match found {
             SCHEMA_VERSION => Ok(Self::of(path, connection)),
-            newer if newer > SCHEMA_VERSION => Err(RecordError::TooNew {
-                path,
-                found,
-                known: SCHEMA_VERSION,
-            }),
             // Earlier versions of the tables were drafts that were never released, so they are
             // never read.
             _ => Self::empty(&path),
@@ -209,26 +199,36 @@ impl SqliteStore {
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, RecordError> {
-        work(&self.lock()).map_err(|error| RecordError::of(&self.path, error))
+        let connection = self.lock();
+        work(&connection).map_err(|error| self.failed(&connection, error))
     }
 
-    /// Runs `work` in a transaction, and counts the write for the next checkpoint.
-    fn write(
+    /// Runs `work` in a transaction, and counts the write for the next checkpoint. Nothing is written
+    /// if a newer program has changed the tables since the file was opened.
+    fn write<T>(
         &self,
-        work: impl FnOnce(&Connection) -> rusqlite::Result<()>,
-    ) -> Result<(), RecordError> {
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, RecordError> {
         let connection = self.lock();
-        let run = || {
-            let transaction = Transaction::to_write(&connection)?;
-            work(&connection)?;
-            transaction.commit()
-        };
-        run().map_err(|error| RecordError::of(&self.path, error))?;
+        let failed = |error| self.failed(&connection, error);
+        let transaction = Transaction::to_write(&connection).map_err(failed)?;
+        refuse_newer(&self.path, version(&connection).map_err(failed)?)?;
+        let done = work(&connection).map_err(failed)?;
+        transaction.commit().map_err(failed)?;
         drop(connection);
         if !self.is_in_memory() {
             self.checkpoints.note_write(&self.path, &self.connection);
         }
-        Ok(())
+        Ok(done)
+    }
+
+    /// The error of a statement. Its reason may be that a newer program has changed the tables. Such a
+    /// file is not damaged.
+    fn failed(&self, connection: &Connection, error: rusqlite::Error) -> RecordError {
+        let newer = refuse_newer(&self.path, version(connection).unwrap_or_default());
+        newer
+            .err()
+            .unwrap_or_else(|| RecordError::of(&self.path, error))
     }
 
     /// Makes changes of embedders' texts within a transaction. They stay in the list, because the
@@ -248,6 +248,18 @@ impl SqliteStore {
             write_kept(transaction, &change.session, &texts)?;
         }
         Ok(())
+    }
+}
+
+/// Refuses a file whose tables a newer program wrote. `found` is their version.
+fn refuse_newer(path: &Path, found: i64) -> Result<(), RecordError> {
+    match found > SCHEMA_VERSION {
+        true => Err(RecordError::TooNew {
+            path: path.to_owned(),
+            found,
+            known: SCHEMA_VERSION,
+        }),
+        false => Ok(()),
     }
 }
 
@@ -292,22 +304,16 @@ impl Store for SqliteStore {
     }
 
     fn open(&self, session: &str) -> Result<(SessionKey, Snapshot), RecordError> {
-        let connection = self.lock();
-        let read = || {
-            // The insert needs the write lock, and two processes may open the same new session at
-            // once.
-            let transaction = Transaction::to_write(&connection)?;
-            connection
+        // Two processes may open the same new session at once.
+        let (row, snapshot) = self.write(|transaction| {
+            transaction
                 .prepare_cached(
                     "INSERT INTO sessions (id, created_ms, next_id, engine) VALUES (?1, ?2, 1, '')
                      ON CONFLICT DO NOTHING",
                 )?
                 .execute(params![session, now_ms()])?;
-            let found = snapshot(&connection, session)?;
-            transaction.commit()?;
-            Ok(found)
-        };
-        let (row, snapshot) = read().map_err(|error| RecordError::of(&self.path, error))?;
+            snapshot(transaction, session)
+        })?;
         let key = SessionKey {
             session: session.to_owned(),
             row,
@@ -352,8 +358,8 @@ impl Store for SqliteStore {
     }
 
     fn archive(&self, session: &str, at_ms: Option<i64>) -> Result<bool, RecordError> {
-        let changed = self.run(|connection| {
-            connection.execute(
+        let changed = self.write(|transaction| {
+            transaction.execute(
                 "UPDATE sessions SET archived_ms = ?2 WHERE id = ?1",
                 params![session, at_ms],
             )
@@ -482,8 +488,8 @@ impl Store for SqliteStore {
     }
 
     fn set_entries(&self, session: &str, entries: String) -> Result<(), RecordError> {
-        self.run(|connection| {
-            connection.execute(
+        self.write(|transaction| {
+            transaction.execute(
                 "UPDATE compactions SET entries = ?2
                  WHERE session = (SELECT key FROM sessions WHERE id = ?1)",
                 params![session, entries],

@@ -634,6 +634,38 @@ fn sessions_are_copied_whole_from_one_kind_of_store_to_the_other_and_back() {
     writer.say(&["five"], true, Extra::default()).unwrap();
 }
 
+/// A process may run on while another one changes the tables. It writes nothing more then, and says why.
+#[test]
+fn nothing_is_written_into_tables_that_a_newer_program_has_changed() {
+    // Its own server, because the version is that of all tests.
+    let postgres = Database::alone().map(|database| Place::Postgres(Box::new(database)));
+    let sqlite = Place::Sqlite(tempfile::tempdir().unwrap());
+    for place in [Some(sqlite), postgres].into_iter().flatten() {
+        let (name, record) = (place.name(), place.open());
+        let mut writer = Writer::open(&record, "s");
+        writer.say(&["one"], true, Extra::default()).unwrap();
+        place.set_newer(true);
+        let text = [("limit", "1")];
+        let refused = [
+            writer.say(&["two"], true, Extra::default()),
+            record.keep("s", KeptContent::Exact, &text),
+            record.archive("s", true).map(drop),
+            StoredSession::open(&record, "t").map(drop),
+            record.forget("s", writer.hold.as_ref().unwrap()),
+        ];
+        for (at, refused) in refused.into_iter().enumerate() {
+            let error = refused.unwrap_err();
+            let is_newer = error.to_string().contains("a newer Contexture");
+            assert!(is_newer && !error.may_pass(), "{name} {at}: {error}");
+        }
+        place.set_newer(false);
+        let range = TranscriptRange::page(None);
+        assert_eq!(texts_of(&record, &range), ["one"], "{name}");
+        assert_eq!(record.names().unwrap(), ["s"], "{name}");
+        assert!(record.kept("s").unwrap().is_empty(), "{name}");
+    }
+}
+
 /// Whichever statement of a save fails, with whatever error, and how often: once a save succeeds, everything that was
 /// said is stored once and in order.
 #[test]

@@ -205,6 +205,8 @@ pub(super) enum Failure {
     Postgres(tokio_postgres::Error),
     /// No connection can be had.
     Pool(String),
+    /// The tables have this version, which is another one than this program's.
+    Version(i64),
     /// The work itself refuses to go on.
     Refused(RecordError),
 }
@@ -233,6 +235,7 @@ impl std::fmt::Display for Failure {
                 None => write!(out, "{error}"),
             },
             Self::Pool(what) => write!(out, "{what}"),
+            Self::Version(found) => write!(out, "the tables have the version {found}"),
             Self::Refused(error) => write!(out, "{error}"),
         }
     }
@@ -254,7 +257,7 @@ impl Failure {
         let error = match self {
             Self::Postgres(error) => error,
             Self::Pool(_) => return Some(Passing::Connection),
-            Self::Refused(_) => return None,
+            Self::Version(_) | Self::Refused(_) => return None,
         };
         let Some(state) = error.code() else {
             // Without an answer of the server it is the connection that failed.
@@ -684,6 +687,7 @@ impl Database {
     fn error(&self, failure: Failure) -> RecordError {
         let cause = match failure {
             Failure::Refused(error) => return error,
+            Failure::Version(found) => return schema::wrong_version(self.name(), found),
             failure => failure.to_string().into(),
         };
         RecordError::Server {

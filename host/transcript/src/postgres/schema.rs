@@ -4,10 +4,11 @@
 //! clustered engine can distribute the tables by session. A migration runs in one transaction, and
 //! `contexture.migrations` says which ones were applied.
 
-use deadpool_postgres::HookError;
+use deadpool_postgres::{GenericClient, HookError};
 use tokio_postgres::Client;
 
 use super::connection::{Database, Failure};
+use super::read::query_one;
 use crate::error::RecordError;
 
 /// The migrations in order. The number of the last one is the version of the tables. A migration
@@ -146,23 +147,41 @@ async fn version_of(client: &Client) -> Result<i64, tokio_postgres::Error> {
     if !client.query_one(exists, &[]).await?.try_get::<_, bool>(0)? {
         return Ok(0);
     }
-    let newest = "SELECT coalesce(max(version), 0) FROM contexture.migrations";
-    client.query_one(newest, &[]).await?.try_get(0)
+    client.query_one(NEWEST, &[]).await?.try_get(0)
+}
+
+/// The version of the tables, if there are any.
+const NEWEST: &str = "SELECT coalesce(max(version), 0) FROM contexture.migrations";
+
+/// Refuses to write if the tables were migrated since this program opened the database.
+pub(super) async fn check_again(client: &impl GenericClient) -> Result<(), Failure> {
+    refuse_other(query_one(client, NEWEST, &[]).await?.try_get(0)?)
+}
+
+/// Refuses tables of another version than this program's.
+pub(super) fn refuse_other(found: i64) -> Result<(), Failure> {
+    match found {
+        SCHEMA_VERSION => Ok(()),
+        found => Err(Failure::Version(found)),
+    }
 }
 
 /// Refuses a new connection to a database whose tables have another version than this program's.
 pub(super) async fn check_version(client: &Client, server: &str) -> Result<(), HookError> {
     let found = version_of(client).await.map_err(HookError::Backend)?;
-    wrong_version(server, found).map_or(Ok(()), |error| Err(HookError::message(error.to_string())))
+    match found {
+        SCHEMA_VERSION => Ok(()),
+        found => Err(HookError::message(wrong_version(server, found).to_string())),
+    }
 }
 
-/// What is wrong with tables of this version. None if they are those of this program.
-pub(super) fn wrong_version(server: &str, found: i64) -> Option<RecordError> {
-    (found != SCHEMA_VERSION).then(|| RecordError::Schema {
+/// The error for tables of another version than this program's.
+pub(super) fn wrong_version(server: &str, found: i64) -> RecordError {
+    RecordError::Schema {
         server: server.to_owned(),
         found,
         known: SCHEMA_VERSION,
-    })
+    }
 }
 
 /// Applies the migrations that are missing, each in a transaction of its own. Several programs may

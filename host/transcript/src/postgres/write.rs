@@ -15,9 +15,9 @@
 
 use deadpool_postgres::Transaction;
 
-use super::Key;
 use super::connection::Failure;
 use super::read::{execute, query_one, query_opt};
+use super::{Key, schema};
 use crate::store::{
     ArtifactChange, Commit, CompactionRow, LogEnd, MessageRow, NewTextRow, SessionDump, TextRow,
     WireEnd, WrittenRow,
@@ -121,15 +121,22 @@ pub(super) enum Begun {
 /// Whether this process still holds a session. If so, the lease cannot be taken over before the
 /// transaction ends. A lease that has ended but that nobody else took still counts: its number is
 /// then the highest, so nobody wrote in between.
+///
+/// # Errors
+/// A newer program has migrated the tables since this one opened them.
 pub(super) async fn has_lease(
     transaction: &Transaction<'_>,
     key: &Key,
     fence: i64,
 ) -> Result<bool, Failure> {
-    let sql = "SELECT fence FROM contexture.leases WHERE tenant = $1 AND session = $2 FOR UPDATE";
-    let lease = query_opt(transaction, sql, &[&key.tenant, &key.session]).await?;
-    let found: Option<i64> = lease.map(|row| row.try_get(0)).transpose()?;
-    Ok(found == Some(fence))
+    // A statement of its own for the version would take longer.
+    let sql = "SELECT fence, (SELECT coalesce(max(version), 0) FROM contexture.migrations)
+               FROM contexture.leases WHERE tenant = $1 AND session = $2 FOR UPDATE";
+    let Some(lease) = query_opt(transaction, sql, &[&key.tenant, &key.session]).await? else {
+        return Ok(false);
+    };
+    schema::refuse_other(lease.try_get(1)?)?;
+    Ok(lease.try_get::<_, i64>(0)? == fence)
 }
 
 /// Checks the lease and counts the commit. The lease cannot be taken over before the transaction

@@ -154,9 +154,6 @@ pub(super) fn prepare(connection: &mut Connection) -> rusqlite::Result<i64> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     // Otherwise SQLite compiles some statements anew for each value that is bound to them.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    let version = |connection: &Connection| {
-        connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))
-    };
     if version(connection)? < SCHEMA_VERSION {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         // Another process may have created the tables since the version was read.
@@ -177,6 +174,12 @@ pub(super) fn prepare(connection: &mut Connection) -> rusqlite::Result<i64> {
         connection.execute_batch(KEPT)?;
     }
     Ok(found)
+}
+
+/// The version of the tables in the file.
+pub(super) fn version(connection: &Connection) -> rusqlite::Result<i64> {
+    let mut select = connection.prepare_cached("PRAGMA user_version")?;
+    select.query_row([], |row| row.get(0))
 }
 
 /// The table of the texts that embedders store with sessions. It is not part of the schema version,
