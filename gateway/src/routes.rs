@@ -5,28 +5,28 @@
 //! paths, and then does the rest in a fixed order: [`answer`] finds the caller by its token, and
 //! [`pass_on`] chooses the key for the provider, checks the content type, counts the request, and
 //! reads and expands the body. A request that fails one of these checks is [refused](Refusal) before
-//! it can reach a provider.
+//! it can reach a provider. If its body was not read to its end, the connection ends with the answer.
 //!
 //! Where a path leads is decided by [`endpoint`](crate::endpoint). Conversations are handled by
 //! [`exchange`](crate::exchange), and the status page by [`page`](crate::page).
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures_util::StreamExt;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD,
-    ALLOW, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
-    UPGRADE, VARY,
+    ALLOW, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap,
+    HeaderName, HeaderValue, UPGRADE, VARY,
 };
 use http::{Method, StatusCode};
 use http_body::Body as _;
+use http_body_util::BodyExt as _;
 use mime::Mime;
 use tokio::time::timeout;
 use tracing::{Instrument, Span};
@@ -55,13 +55,17 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
 
 /// Answers a request in a span of its own, and logs that it did. The answer may still be streaming
 /// then.
-async fn route(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+async fn route(State(shared): State<Arc<Shared>>, mut request: Request) -> Response {
     let began = Instant::now();
     let id = trace::request_id(request.headers());
     let span = trace::request_span(&id, &request);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let answering = async {
-        let mut answer = answer_any(&shared, request).await;
+        let mut answer = answer_any(&shared, &mut request).await;
+        if !request.body().is_end_stream() {
+            let time = shared.settings().client_timeout;
+            end_connection(request, &mut answer, time.saturating_sub(began.elapsed()));
+        }
         headers::set(answer.headers_mut(), headers::REQUEST, &id);
         trace::answered(&Span::current(), &answer);
         let named = |name| headers::text(answer.headers(), name);
@@ -80,9 +84,24 @@ async fn route(State(shared): State<Arc<Shared>>, request: Request) -> Response 
     answering.instrument(span).await
 }
 
+/// Ends the connection of a request whose body was not read to its end, because the next request
+/// cannot be found behind it. The client may go on sending for this time. If the connection ended at
+/// once, the system would reset it, and the client could lose the answer.
+fn end_connection(request: Request, answer: &mut Response, time: Duration) {
+    let close = HeaderValue::from_static("close");
+    answer.headers_mut().insert(CONNECTION, close);
+    // A client that waits for `100 Continue` does not send its body.
+    if request.headers().contains_key(EXPECT) {
+        return;
+    }
+    let mut body = request.into_body();
+    let rest = async move { while let Some(Ok(_)) = body.frame().await {} };
+    tokio::spawn(timeout(time, rest));
+}
+
 /// Answers a request, and adds the headers that every answer has: its status, and those that let a
-/// page of an allowed origin read it.
-async fn answer_any(shared: &Arc<Shared>, request: Request) -> Response {
+/// page of an allowed origin read it. A body that was read to its end is empty afterwards.
+async fn answer_any(shared: &Arc<Shared>, request: &mut Request) -> Response {
     let settings = shared.settings();
     let (uri, headers) = (request.uri(), request.headers());
     let origin = match settings.access.admit(shared.address, uri, headers) {
@@ -220,7 +239,7 @@ fn check_spelling(path: &str) -> Result<(), Refusal> {
 
 /// Answers a request whose host and origin are allowed, see the module documentation for the order
 /// of the checks.
-async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, mut request: Request) -> Response {
+async fn answer(shared: &Arc<Shared>, settings: Arc<Settings>, request: &mut Request) -> Response {
     let path = request.uri().path().to_owned();
     if let Err(refusal) = check_spelling(&path) {
         let api = Route::of(&path, request.headers()).api();
@@ -297,7 +316,7 @@ struct KnownCaller {
 async fn pass_on(
     shared: &Arc<Shared>,
     settings: Arc<Settings>,
-    mut request: Request,
+    request: &mut Request,
     known: KnownCaller,
 ) -> Result<Response, Refusal> {
     let (route, tenant) = (&known.route, known.tenant.as_deref());
@@ -307,10 +326,10 @@ async fn pass_on(
     // The page's requests never reach a provider, so they need no key.
     let allowed = match is_page {
         true => ContentTypes::Json,
-        false => use_key(&settings, &mut request, route.provider, &known.caller)?,
+        false => use_key(&settings, request, route.provider, &known.caller)?,
     };
     let allowed = if is_read { ContentTypes::Json } else { allowed };
-    if !allowed.allows(&request) {
+    if !allowed.allows(request) {
         return Err(Refusal::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "content_type",
@@ -325,12 +344,12 @@ async fn pass_on(
     let most = settings.config.gateway.max_requests.into();
     let most_of_tenant = settings.tenant_requests;
     let active = ActiveRequest::acquire(&shared.metrics, endpoint, most, tenant, most_of_tenant)?;
-    let (mut parts, body) = request.into_parts();
-    let mut body = receive(&settings, body).await?;
+    let mut body = receive(&settings, request.body_mut()).await?;
+    let mut headers = std::mem::take(request.headers_mut());
     // Only bodies that the gateway reads are expanded. All others pass as they are.
-    if is_read && parts.headers.contains_key(CONTENT_ENCODING) {
-        body = expanded(shared, &parts.headers, body, settings.max_body).await?;
-        parts.headers.remove(CONTENT_ENCODING);
+    if is_read && headers.contains_key(CONTENT_ENCODING) {
+        body = expanded(shared, &headers, body, settings.max_body).await?;
+        headers.remove(CONTENT_ENCODING);
     }
     let query = match known.query.is_empty() {
         true => known.query,
@@ -339,11 +358,11 @@ async fn pass_on(
     let watch = Watch::begin(shared, endpoint, tenant, known.session.as_deref());
     let (endpoint, api) = (route.endpoint, route.api());
     let incoming = ClientRequest {
-        method: parts.method,
+        method: request.method().clone(),
         path: known.path,
         query,
         route: known.route,
-        headers: parts.headers,
+        headers,
         body,
         is_owner: known.caller == Caller::Owner,
         tenant: known.tenant,
@@ -393,11 +412,11 @@ fn use_key(
     }
 }
 
-/// Reads a body.
+/// Reads a body to its end, and leaves an empty one in its place.
 ///
 /// # Errors
 /// It is too large or malformed, its connection broke, or it did not arrive in time.
-async fn receive(settings: &Settings, body: Body) -> Result<Bytes, Refusal> {
+async fn receive(settings: &Settings, body: &mut Body) -> Result<Bytes, Refusal> {
     let read = timeout(settings.client_timeout, read_body(body, settings.max_body)).await;
     let Ok(read) = read else {
         return Err(Refusal::new(
@@ -406,7 +425,8 @@ async fn receive(settings: &Settings, body: Body) -> Result<Bytes, Refusal> {
             "the request did not arrive in time (`gateway.client_timeout_ms`): send it again",
         ));
     };
-    read.map_err(|error| match error {
+    // A chunked body does not tell that it was read to its end.
+    read.inspect(|_| *body = Body::empty()).map_err(|error| match error {
         BodyError::TooLarge => {
             let most = settings.max_body >> 20;
             let message = format!("the request is larger than {most} MB (`gateway.max_body_mb`)");
@@ -431,14 +451,19 @@ enum BodyError {
     Broken(axum::Error),
 }
 
-/// Reads a body of at most `most` bytes. Each piece is copied when it arrives. Otherwise all pieces
-/// would keep the buffers with which the connection read them until the body is complete.
-async fn read_body(body: Body, most: usize) -> Result<Bytes, BodyError> {
+/// Reads a body of at most `most` bytes. One that declares more is not read at all. Each piece is
+/// copied when it arrives. Otherwise all pieces would keep the buffers with which the connection read
+/// them until the body is complete.
+async fn read_body(body: &mut Body, most: usize) -> Result<Bytes, BodyError> {
     let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    let mut read = Vec::with_capacity(declared.min(most).min(RESERVED_AT_ONCE));
-    let mut pieces = body.into_data_stream();
-    while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(BodyError::Broken)?;
+    if declared > most {
+        return Err(BodyError::TooLarge);
+    }
+    let mut read = Vec::with_capacity(declared.min(RESERVED_AT_ONCE));
+    while let Some(frame) = body.frame().await {
+        let Ok(piece) = frame.map_err(BodyError::Broken)?.into_data() else {
+            continue;
+        };
         if piece.len() > most - read.len() {
             return Err(BodyError::TooLarge);
         }

@@ -1143,6 +1143,76 @@ async fn a_malformed_body_is_not_called_too_large() {
     assert_eq!(stage.provider.requests().len(), before);
 }
 
+/// Everything that a connection brings until it ends, after these bytes were sent on it.
+async fn until_the_end(base: &str, sent: &[u8]) -> String {
+    let mut stream = connect(base).await;
+    stream.write_all(sent).await.unwrap();
+    let mut bytes = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut bytes));
+    read.await.expect("the connection stays open").unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+/// A client sends its next request on the same connection, unless it is told not to.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_ends_if_a_body_is_not_read_and_the_client_is_told() {
+    let stage = answering();
+    stage.configure("gateway: {max_body_mb: 1}\n");
+    let gateway = stage.gateway().await;
+    let chat = "/v1/chat/completions";
+    let head =
+        |path: &str, line: &str| format!("POST {path} HTTP/1.1\r\nhost: localhost\r\n{line}\r\n");
+    let framed = |body: &str, is_chunked: bool| match is_chunked {
+        true => format!(
+            "transfer-encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n",
+            body.len()
+        ),
+        false => format!("content-length: {}\r\n\r\n{body}", body.len()),
+    };
+    let (small, large) = ("a".repeat(100), "a".repeat(5 << 20));
+    for (path, line, body, status) in [
+        (chat, JSON, &large, 413),
+        (chat, "content-type: text/plain", &small, 415),
+        (chat, "content-type: text/plain", &large, 415),
+        (chat, "origin: https://evil.example", &large, 403),
+        ("/v1/../models", JSON, &large, 400),
+        ("/metrics/", JSON, &small, 404),
+        ("/healthz", JSON, &small, 200),
+        ("/healthz", JSON, &large, 200),
+    ] {
+        for is_chunked in [false, true] {
+            let sent = head(path, line) + &framed(body, is_chunked);
+            let text = until_the_end(&gateway.base, sent.as_bytes()).await;
+            let what = format!("{path} {line} {is_chunked}: {text}");
+            assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{what}");
+            let answered = Answered { status, text };
+            assert_eq!(answered.header("connection"), "close", "{what}");
+            let (_, body) = answered.text.split_once("\r\n\r\n").unwrap();
+            assert_eq!(answered.header("content-length"), body.len().to_string());
+        }
+    }
+    // A client that waits with its body is told at once.
+    let waits = "expect: 100-continue\r\ncontent-length: 3000000\r\n\r\n";
+    let sent = head(chat, JSON) + waits;
+    let text = until_the_end(&gateway.base, sent.as_bytes()).await;
+    assert!(text.starts_with("HTTP/1.1 413 "), "{text}");
+
+    // After a body that was read, the connection is used again.
+    let paid = format!("{JSON}\r\nauthorization: Bearer sk-test");
+    let coded = format!("{JSON}\r\ncontent-encoding: compress");
+    for (line, status) in [(paid, 200), (coded, 415)] {
+        for is_chunked in [false, true] {
+            let first = head(chat, &line) + &framed(CHAT, is_chunked);
+            let last = format!("{line}\r\nconnection: close");
+            let sent = first + &head(chat, &last) + &framed(CHAT, is_chunked);
+            let text = until_the_end(&gateway.base, sent.as_bytes()).await;
+            let answers = text.matches(&format!("HTTP/1.1 {status} ")).count();
+            let ends = text.matches("connection: close").count();
+            assert_eq!((answers, ends), (2, 1), "{line} {is_chunked}: {text}");
+        }
+    }
+}
+
 /// A proxy that hides a path from tenants knows one spelling of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_gateways_own_paths_have_one_spelling() {
