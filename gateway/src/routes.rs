@@ -17,7 +17,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD,
@@ -213,6 +213,9 @@ fn refused(
     answer
 }
 
+/// The byte order mark of UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 const HEALTH: &str = "/healthz";
 const METRICS: &str = "/metrics";
 
@@ -350,6 +353,10 @@ async fn pass_on(
     if is_read && headers.contains_key(CONTENT_ENCODING) {
         body = expanded(shared, &headers, body, settings.max_body).await?;
         headers.remove(CONTENT_ENCODING);
+    }
+    // JSON has no byte order mark, but some clients write one.
+    if (is_read || is_page) && body.starts_with(BYTE_ORDER_MARK) {
+        body.advance(BYTE_ORDER_MARK.len());
     }
     let query = match known.query.is_empty() {
         true => known.query,

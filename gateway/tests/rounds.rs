@@ -731,7 +731,7 @@ async fn a_later_round_of_a_json_answer_may_be_a_stream() {
 
 /// What makes a stream one is its events, whatever its type is, and their data may be on several lines.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_of_any_type_and_form_is_read() {
+async fn an_answer_of_any_type_and_form_is_read() {
     for api in APIS {
         for (kind, form) in [
             ("Text/Event-Stream; charset=utf-8", ""),
@@ -740,19 +740,23 @@ async fn a_stream_of_any_type_and_form_is_read() {
             ("application/json", ""),
             ("text/event-stream", "lines"),
             ("text/event-stream", "mark"),
+            ("text/event-stream", "returns"),
+            ("application/json", "mark of a body"),
         ] {
             let stage = stage("");
             let answer = move |_, (_, bytes): Sent| {
                 let text = String::from_utf8(bytes).unwrap();
                 let text = match form {
                     "lines" => text.replace(",\"", ",\ndata: \""),
-                    "mark" => format!("\u{feff}{text}"),
+                    "mark" | "mark of a body" => format!("\u{feff}{text}"),
+                    "returns" => text.replace("\r\n", "\n").replace('\n', "\r"),
                     _ => text,
                 };
                 (kind.to_owned(), text.into_bytes())
             };
             let gateway = changed(&stage, |_, _, _| (), answer).await;
             let mut agent = Agent::new(api, &gateway.base, "s");
+            agent.stream = form != "mark of a body";
             stage
                 .provider
                 .script([grep("port"), Answer::text("Found.")]);

@@ -50,27 +50,33 @@ impl Events {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next complete event. None until more bytes are pushed. Lines may end with `\n` or
-    /// `\r\n`.
+    /// The next complete event. None until more bytes are pushed. Lines may end with `\n`, `\r\n` or
+    /// `\r`.
     pub(crate) fn next(&mut self) -> Option<Event<'_>> {
         let mut at = self.looked.max(self.start);
         // An empty line ends an event.
         let end = loop {
-            let Some(step) = memchr::memchr(b'\n', self.buffer.get(at..)?) else {
+            let Some(step) = memchr::memchr2(b'\n', b'\r', self.buffer.get(at..)?) else {
                 self.looked = self.buffer.len();
                 return None;
             };
-            let newline = at + step;
-            let rest = self.buffer.get(newline + 1..).unwrap_or(&[]);
-            match rest {
-                [b'\n', ..] => break newline + 2,
-                [b'\r', b'\n', ..] => break newline + 3,
+            let line_end = at + step;
+            let (is_alone, next) = match self.buffer.get(line_end..)? {
+                [b'\r', b'\n', ..] => (false, line_end + 2),
+                [first, ..] => (*first == b'\r', line_end + 1),
+                [] => return None,
+            };
+            match self.buffer.get(next..)? {
+                [b'\r', b'\n', ..] => break next + 2,
+                [b'\n', ..] | [b'\r', _, ..] => break next + 1,
+                // If the line before ended with `\r` alone, no `\n` is expected after this one.
+                [b'\r'] if is_alone => break next + 1,
                 // The line after this one has not arrived yet, so the search continues here.
                 [] | [b'\r'] => {
-                    self.looked = newline;
+                    self.looked = line_end;
                     return None;
                 }
-                _ => at = newline + 1,
+                _ => at = next,
             }
         };
         let raw = self.buffer.get(self.start..end)?;
@@ -97,7 +103,7 @@ impl<'b> Event<'b> {
     fn of(raw: &'b [u8]) -> Self {
         // A stream may begin with a byte order mark.
         let text = raw.strip_prefix(b"\xef\xbb\xbf").unwrap_or(raw);
-        let lines = text.split(|byte| *byte == b'\n');
+        let lines = text.split(|byte| matches!(byte, b'\n' | b'\r'));
         let data = lines.filter_map(|line| line.strip_prefix(b"data:"));
         let mut data = data.map(|data| Some(std::str::from_utf8(data).ok()?.trim()));
         let first = data.next().flatten().map(Cow::Borrowed);
@@ -120,8 +126,17 @@ mod tests {
     #[test]
     fn events_are_found_in_pieces_of_any_size() {
         let text = "event: a\ndata: {\"x\":1}\n\n: ping\n\ndata: é\r\n\r\ndata:[DONE]\n\ndata: {\ndata:\r\ndata: }\n\nhalf";
-        let text = format!("\u{feff}{text}");
-        for size in 1..text.len() {
+        let plain = text.replace("\r\n", "\n");
+        let texts = [
+            text.to_owned(),
+            plain.replace('\n', "\r\n"),
+            plain.replace('\n', "\r"),
+        ];
+        for (text, size) in texts
+            .iter()
+            .flat_map(|text| (1..text.len()).map(move |size| (text, size)))
+        {
+            let text = format!("\u{feff}{text}");
             let mut events = Events::default();
             let (mut raw, mut data) = (Vec::new(), Vec::new());
             for piece in text.as_bytes().chunks(size) {

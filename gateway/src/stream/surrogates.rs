@@ -15,8 +15,10 @@ use serde_json::Value;
 /// of Unicode.
 const OFFSET: u32 = 0x10_ffff - 0xdfff;
 
-/// Parses JSON. Returns the value, and whether it contains stand-ins. None if it is not JSON.
+/// Parses JSON, which may begin with a byte order mark. Returns the value, and whether it contains
+/// stand-ins. None if it is not JSON.
 pub(crate) fn parse(text: &str) -> Option<(Value, bool)> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if let Ok(value) = serde_json::from_str(text) {
         return Some((value, false));
     }
