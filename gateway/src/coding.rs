@@ -4,13 +4,18 @@
 //! requests. Providers are asked not to compress answers that the gateway has to read. If one does
 //! anyway, [`expand_response`] expands the answer as it arrives, and the client gets it plain, which
 //! every client accepts. Answers that pass unread keep their coding.
+//!
+//! A [`Decoder`] expands both. It ignores what follows the compressed data, as browsers do.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Write};
+use std::mem;
 
+use brotli_decompressor::DecompressorWriter;
 use bytes::Bytes;
-use flate2::read::{MultiGzDecoder, ZlibDecoder};
+use flate2::write::{DeflateDecoder, GzDecoder, ZlibDecoder};
 use futures_util::{StreamExt, stream};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
+use zstd::stream::raw::{self, Operation as _};
 
 /// A content coding that the gateway can read. The names are those of HTTP's registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,45 +109,32 @@ pub(crate) fn expand(body: Bytes, codings: &[Coding], most: usize) -> Result<Byt
     let mut body = body;
     // The coding that was applied last is undone first.
     for coding in codings.iter().rev() {
-        let bytes: &[u8] = &body;
-        let broken = |cause| CodingError::Broken {
-            coding: coding.name(),
-            cause,
-        };
-        let reader: Box<dyn Read + '_> = match coding {
-            Coding::Gzip => Box::new(MultiGzDecoder::new(bytes)),
-            Coding::Deflate if has_zlib_head(bytes) => Box::new(ZlibDecoder::new(bytes)),
-            Coding::Deflate => Box::new(flate2::read::DeflateDecoder::new(bytes)),
-            Coding::Brotli => Box::new(brotli_decompressor::Decompressor::new(bytes, 1 << 14)),
-            Coding::Zstd => Box::new(zstd::stream::read::Decoder::new(bytes).map_err(broken)?),
-        };
-        let mut expanded = Vec::new();
-        // One byte more than allowed is enough to see that the body is too large.
-        let limit = (most as u64).saturating_add(1);
-        reader
-            .take(limit)
-            .read_to_end(&mut expanded)
-            .map_err(broken)?;
-        if expanded.len() > most {
-            return Err(CodingError::TooLarge(most));
-        }
-        body = Bytes::from(expanded);
+        let expanded = Decoder::new(*coding, &body, most).and_then(|mut all| all.end(&body));
+        body = expanded.map_err(|cause| match cause.kind() {
+            ErrorKind::FileTooLarge => CodingError::TooLarge(most),
+            _ => CodingError::Broken {
+                coding: coding.name(),
+                cause,
+            },
+        })?;
     }
     Ok(body)
 }
 
-/// Collects output up to [`MAX_PIECE_BYTES`] bytes. Beyond that, writing fails.
+/// Collects output up to `most` bytes. Beyond that, writing fails.
 #[derive(Debug, Default)]
-struct OutputBuffer(Vec<u8>);
+struct OutputBuffer {
+    bytes: Vec<u8>,
+    most: usize,
+}
 
 impl Write for OutputBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > MAX_PIECE_BYTES {
-            return Err(io::Error::other(
-                "a piece of the answer expands to more than 64 MB",
-            ));
+        if self.bytes.len() + bytes.len() > self.most {
+            let message = format!("it expands to more than {} MB at once", self.most >> 20);
+            return Err(io::Error::new(ErrorKind::FileTooLarge, message));
         }
-        self.0.extend_from_slice(bytes);
+        self.bytes.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -151,67 +143,234 @@ impl Write for OutputBuffer {
     }
 }
 
-/// Takes the next piece of a body and returns its output. The last piece comes with true. It fails if
-/// the body was cut short.
-type Decoder = Box<dyn FnMut(&[u8], bool) -> io::Result<Bytes> + Send>;
+/// One complete run of compressed data: a member of gzip, a frame of zstd, or a whole stream of the
+/// other codings. It takes no byte after its end: [`write`](Write::write) returns 0 then.
+trait Member: Write + Send {
+    fn out(&mut self) -> &mut OutputBuffer;
 
-/// Makes a decoder of a writer with its output and the end of its stream.
-fn decoder_of<W: Write + Send + 'static>(
-    mut writer: W,
-    out: fn(&mut W) -> &mut OutputBuffer,
-    end: fn(&mut W) -> io::Result<()>,
-) -> Decoder {
-    Box::new(move |piece, is_last| {
-        writer.write_all(piece)?;
-        // The client must see the output before the next piece arrives.
-        match is_last {
-            true => end(&mut writer)?,
-            false => writer.flush()?,
-        }
-        Ok(Bytes::from(std::mem::take(&mut out(&mut writer).0)))
-    })
-}
+    /// Fails unless the member is complete.
+    fn end(&mut self) -> io::Result<()>;
 
-/// Ends a stream of `deflate`, whose decoders do not check that it is complete, but take no byte after
-/// its end.
-fn end_of_deflate<W: Write>(writer: &mut W) -> io::Result<()> {
-    match writer.write(&[0]) {
-        Ok(0) => Ok(()),
-        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    /// Begins another member after one that is complete. Only gzip and zstd have more than one.
+    fn restart(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
-/// Creates a decoder. `begins` is the first piece of the body, which shows the kind of `deflate`.
-fn decoder(coding: Coding, begins: &[u8]) -> io::Result<Decoder> {
-    use brotli_decompressor::DecompressorWriter;
-    use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
+impl Member for GzDecoder<OutputBuffer> {
+    fn out(&mut self) -> &mut OutputBuffer {
+        self.get_mut()
+    }
 
-    let sink = OutputBuffer::default();
-    Ok(match coding {
-        Coding::Gzip => decoder_of(
-            MultiGzDecoder::new(sink),
-            MultiGzDecoder::get_mut,
-            MultiGzDecoder::try_finish,
-        ),
-        Coding::Deflate if has_zlib_head(begins) => {
-            decoder_of(ZlibDecoder::new(sink), ZlibDecoder::get_mut, end_of_deflate)
+    fn end(&mut self) -> io::Result<()> {
+        self.try_finish()
+    }
+
+    fn restart(&mut self) -> io::Result<()> {
+        let out = mem::take(self.get_mut());
+        *self = Self::new(out);
+        Ok(())
+    }
+}
+
+impl Member for ZlibDecoder<OutputBuffer> {
+    fn out(&mut self) -> &mut OutputBuffer {
+        self.get_mut()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        end_of_deflate(self)
+    }
+}
+
+impl Member for DeflateDecoder<OutputBuffer> {
+    fn out(&mut self) -> &mut OutputBuffer {
+        self.get_mut()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        end_of_deflate(self)
+    }
+}
+
+/// Ends a stream of `deflate`, whose decoders do not check that it is complete.
+fn end_of_deflate(writer: &mut impl Write) -> io::Result<()> {
+    match writer.write(&[0]) {
+        Ok(0) => Ok(()),
+        _ => Err(ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+impl Member for DecompressorWriter<OutputBuffer> {
+    fn out(&mut self) -> &mut OutputBuffer {
+        self.get_mut()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        self.close()
+    }
+}
+
+/// A frame of zstd. The library's own writer does not tell when a frame ends.
+struct ZstdFrame {
+    decoder: raw::Decoder<'static>,
+    buffer: Vec<u8>,
+    out: OutputBuffer,
+    has_ended: bool,
+}
+
+impl Write for ZstdFrame {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut rest = bytes;
+        while !self.has_ended {
+            let status = self.decoder.run_on_buffers(rest, &mut self.buffer)?;
+            let (written, is_full) = (
+                status.bytes_written,
+                status.bytes_written == self.buffer.len(),
+            );
+            self.out
+                .write_all(self.buffer.get(..written).unwrap_or_default())?;
+            rest = rest.get(status.bytes_read..).unwrap_or_default();
+            self.has_ended = status.remaining == 0;
+            // A full buffer may not have held all of the output.
+            if rest.is_empty() && !is_full {
+                break;
+            }
         }
-        Coding::Deflate => decoder_of(
-            DeflateDecoder::new(sink),
-            DeflateDecoder::get_mut,
-            end_of_deflate,
-        ),
-        Coding::Brotli => decoder_of(
-            DecompressorWriter::new(sink, 1 << 14),
-            DecompressorWriter::get_mut,
-            DecompressorWriter::close,
-        ),
-        Coding::Zstd => decoder_of(
-            zstd::stream::write::Decoder::new(sink)?,
-            |decoder| decoder.get_mut(),
-            |decoder| decoder.do_finish(),
-        ),
-    })
+        Ok(bytes.len() - rest.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Member for ZstdFrame {
+    fn out(&mut self) -> &mut OutputBuffer {
+        &mut self.out
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        match self.has_ended {
+            true => Ok(()),
+            false => Err(ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn restart(&mut self) -> io::Result<()> {
+        self.has_ended = false;
+        self.decoder.reinit()
+    }
+}
+
+/// Undoes a coding, piece by piece. Bodies of gzip and zstd may have several [members](Member). What
+/// follows the last one is ignored.
+struct Decoder {
+    coding: Coding,
+    member: Box<dyn Member>,
+    /// Whether the member is complete and something follows it.
+    has_ended: bool,
+    /// What follows it, as long as that may begin another member.
+    held_back: Vec<u8>,
+    /// Whether what follows it is no other member.
+    is_over: bool,
+}
+
+impl Decoder {
+    /// Creates a decoder. `begins` is the beginning of the body, which shows the kind of `deflate`. The
+    /// output of each piece has at most `most` bytes.
+    fn new(coding: Coding, begins: &[u8], most: usize) -> io::Result<Self> {
+        let out = OutputBuffer {
+            bytes: Vec::new(),
+            most,
+        };
+        let member: Box<dyn Member> = match coding {
+            Coding::Gzip => Box::new(GzDecoder::new(out)),
+            Coding::Deflate if has_zlib_head(begins) => Box::new(ZlibDecoder::new(out)),
+            Coding::Deflate => Box::new(DeflateDecoder::new(out)),
+            Coding::Brotli => Box::new(DecompressorWriter::new(out, 1 << 14)),
+            Coding::Zstd => Box::new(ZstdFrame {
+                decoder: raw::Decoder::new()?,
+                buffer: vec![0; 1 << 15],
+                out,
+                has_ended: false,
+            }),
+        };
+        Ok(Self {
+            coding,
+            member,
+            has_ended: false,
+            held_back: Vec::new(),
+            is_over: false,
+        })
+    }
+
+    /// Takes the next piece of the body and returns its output.
+    fn next(&mut self, piece: &[u8]) -> io::Result<Bytes> {
+        self.read(piece)?;
+        if !self.has_ended {
+            // The client must see the output before the next piece arrives.
+            self.member.flush()?;
+        }
+        Ok(Bytes::from(mem::take(&mut self.member.out().bytes)))
+    }
+
+    /// Takes the last piece of the body and returns its output. Fails if the body was cut short.
+    fn end(&mut self, piece: &[u8]) -> io::Result<Bytes> {
+        self.read(piece)?;
+        if !self.has_ended {
+            self.member.flush()?;
+            self.member.end()?;
+        }
+        Ok(Bytes::from(mem::take(&mut self.member.out().bytes)))
+    }
+
+    fn read(&mut self, piece: &[u8]) -> io::Result<()> {
+        let mut joined = mem::take(&mut self.held_back);
+        let mut rest = match joined.is_empty() {
+            true => piece,
+            false => {
+                joined.extend_from_slice(piece);
+                &joined
+            }
+        };
+        while !rest.is_empty() && !self.is_over {
+            if !self.has_ended {
+                let taken = self.member.write(rest)?;
+                rest = rest.get(taken..).unwrap_or_default();
+                if taken > 0 {
+                    continue;
+                }
+                self.member.end()?;
+                self.has_ended = true;
+            }
+            match begins_member(self.coding, rest) {
+                Some(true) => {
+                    self.member.restart()?;
+                    self.has_ended = false;
+                }
+                Some(false) => self.is_over = true,
+                None => {
+                    self.held_back = rest.to_vec();
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether bytes after a complete member begin another one. None if more bytes are needed to tell.
+fn begins_member(coding: Coding, bytes: &[u8]) -> Option<bool> {
+    let begins = match (coding, bytes.first()) {
+        (Coding::Gzip, _) => vec![0x1f, 0x8b],
+        // A frame without content, which some encoders write before each other frame.
+        (Coding::Zstd, Some(first @ 0x50..=0x5f)) => vec![*first, 0x2a, 0x4d, 0x18],
+        (Coding::Zstd, _) => vec![0x28, 0xb5, 0x2f, 0xfd],
+        (Coding::Deflate | Coding::Brotli, _) => return Some(false),
+    };
+    let is_short = bytes.len() < begins.len() && begins.starts_with(bytes);
+    (!is_short).then(|| bytes.starts_with(&begins))
 }
 
 /// Returns the answer with its body expanded as it arrives. An answer without a coding, in an
@@ -229,29 +388,99 @@ pub(crate) fn expand_response(response: reqwest::Response) -> reqwest::Response 
     // Both headers describe the compressed bytes.
     headers.remove(CONTENT_ENCODING);
     headers.remove(CONTENT_LENGTH);
-    let mut decoder_of_it: Option<Decoder> = None;
+    let mut decoder: Option<Decoder> = None;
     let pieces = response.bytes_stream().map(Some);
     // None stands for the end of the body.
     let pieces = pieces
         .chain(stream::once(async { None }))
         .map(move |piece| {
             let Some(piece) = piece.transpose().map_err(io::Error::other)? else {
-                return match &mut decoder_of_it {
-                    Some(decode) => decode(&[], true),
+                return match &mut decoder {
+                    Some(decoder) => decoder.end(&[]),
                     // An empty body has no coding that could be incomplete.
                     None => Ok(Bytes::new()),
                 };
             };
-            let decode = match &mut decoder_of_it {
-                Some(decode) => decode,
+            let decoder = match &mut decoder {
+                Some(decoder) => decoder,
                 // Only the first bytes show the kind of `deflate`.
-                none => none.insert(decoder(coding, &piece)?),
+                none => none.insert(Decoder::new(coding, &piece, MAX_PIECE_BYTES)?),
             };
-            decode(&piece, false)
+            decoder.next(&piece)
         });
     let mut plain = http::Response::new(reqwest::Body::wrap_stream(pieces));
     *plain.status_mut() = status;
     *plain.version_mut() = version;
     *plain.headers_mut() = headers;
     reqwest::Response::from(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use flate2::Compression;
+    use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MOST: usize = 1 << 20;
+
+    /// Compresses bytes. If `is_raw`, a stream of `deflate` has no header.
+    fn compressed(coding: Coding, is_raw: bool, bytes: &[u8]) -> Vec<u8> {
+        let level = Compression::default();
+        let mut out = Vec::new();
+        match coding {
+            Coding::Gzip => GzEncoder::new(&mut out, level).write_all(bytes),
+            Coding::Deflate if is_raw => DeflateEncoder::new(&mut out, level).write_all(bytes),
+            Coding::Deflate => ZlibEncoder::new(&mut out, level).write_all(bytes),
+            Coding::Brotli => brotli::CompressorWriter::new(&mut out, 64, 5, 20).write_all(bytes),
+            Coding::Zstd => zstd::stream::copy_encode(bytes, &mut out, 3),
+        }
+        .unwrap();
+        out
+    }
+
+    fn in_pieces(coding: Coding, body: &[u8], size: usize) -> io::Result<Vec<u8>> {
+        let mut decoder = Decoder::new(coding, body, MOST)?;
+        let mut out = Vec::new();
+        for piece in body.chunks(size) {
+            out.extend(decoder.next(piece)?);
+        }
+        out.extend(decoder.end(&[])?);
+        Ok(out)
+    }
+
+    proptest! {
+        /// A body is expanded to its end and no further, at once and in pieces, and one that was cut
+        /// is not taken for whole.
+        #[test]
+        fn a_body_ends_where_its_coding_does(
+            coding in prop::sample::select(vec![Coding::Gzip, Coding::Deflate, Coding::Brotli, Coding::Zstd]),
+            is_raw in any::<bool>(),
+            mut parts in prop::collection::vec(prop::collection::vec(0u8..8, 1..300), 1..4),
+            times in prop_oneof![9 => Just(1), 1 => Just(1_000)],
+            after in prop::collection::vec(prop_oneof![
+                any::<u8>(), Just(0x1f), Just(0x28), Just(0xb5), Just(0x50), Just(0x2a), Just(0x4d),
+            ], 0..5),
+            size in 1usize..40,
+            cut in any::<prop::sample::Index>(),
+        ) {
+            prop_assume!(begins_member(coding, &after) != Some(true));
+            if matches!(coding, Coding::Deflate | Coding::Brotli) {
+                parts.truncate(1);
+            }
+            let parts: Vec<_> = parts.iter().map(|part| part.repeat(times)).collect();
+            let members: Vec<_> = parts.iter().map(|part| compressed(coding, is_raw, part)).collect();
+            let body = [members.concat(), after].concat();
+            let whole = parts.concat();
+            prop_assert_eq!(&in_pieces(coding, &body, size).unwrap(), &whole);
+            let at_once = expand(Bytes::from(body), &[coding], MOST).unwrap();
+            prop_assert_eq!(&at_once, &whole);
+            let last = members.last().unwrap();
+            let cut = last[..cut.index(last.len() - 1) + 1].to_vec();
+            prop_assert!(in_pieces(coding, &cut, size).is_err());
+            prop_assert!(expand(Bytes::from(cut), &[coding], MOST).is_err());
+        }
+    }
 }

@@ -86,6 +86,8 @@ fn compressed(coding: &str, bytes: &[u8]) -> Vec<u8> {
         "zstd" => zstd::stream::copy_encode(bytes, &mut out, 3),
         // Some clients write a byte order mark before JSON.
         "mark" => out.write_all(&[b"\xef\xbb\xbf", bytes].concat()),
+        // And some write more than they compressed.
+        "more" => out.write_all(&[bytes, b"\nand more"].concat()),
         _ => out.write_all(bytes),
     }
     .unwrap();
@@ -119,6 +121,11 @@ async fn compressed_requests_are_managed_and_go_on_plain() {
         (vec![], vec!["identity"]),
         (vec!["mark"], vec!["identity"]),
         (vec!["mark", "gzip"], vec!["gzip"]),
+        (vec!["gzip", "more"], vec!["gzip"]),
+        (vec!["zstd", "more"], vec!["zstd"]),
+        (vec!["br", "more"], vec!["br"]),
+        (vec!["deflate", "more"], vec!["deflate"]),
+        (vec!["raw", "more"], vec!["deflate"]),
     ] {
         for agent in &agents {
             let body = agent.api.sent(&agent.body()).to_string().into_bytes();
@@ -203,6 +210,29 @@ async fn compressed_requests_are_managed_and_go_on_plain() {
     );
 }
 
+/// What a compressed body may look like: what follows it, or that it is written in two parts.
+fn formed(coding: &str, form: usize, bytes: &[u8]) -> Vec<u8> {
+    let (first, second) = bytes.split_at(bytes.len() / 2);
+    match form {
+        1 => [compressed(coding, bytes), b"\r\n".to_vec()].concat(),
+        // The first byte is that of another part.
+        2 => [
+            compressed(coding, bytes),
+            compressed(coding, b"")[..1].to_vec(),
+        ]
+        .concat(),
+        3 => [
+            compressed(coding, bytes),
+            b"\x1f\x8c and \x28\xb5\x2f more".to_vec(),
+        ]
+        .concat(),
+        4 if matches!(coding, "gzip" | "zstd") => {
+            [compressed(coding, first), compressed(coding, second)].concat()
+        }
+        _ => compressed(coding, bytes),
+    }
+}
+
 /// Providers that compress although they were asked not to: whole answers, and streams in pieces that end at any byte.
 #[tokio::test(flavor = "multi_thread")]
 async fn compressed_answers_are_read_and_the_client_gets_them_plain() {
@@ -229,8 +259,9 @@ async fn compressed_answers_are_read_and_the_client_gets_them_plain() {
     for coding in ["gzip", "deflate", "br", "zstd"] {
         for (is_stream, text) in [(false, whole.clone()), (true, stream.clone())] {
             let said = text.clone();
-            let (base, _) = provider(move |_| {
-                let bytes = compressed(coding, said.as_bytes());
+            let (base, _) = provider(move |path| {
+                let form = path.rsplit('=').next().unwrap().parse().unwrap();
+                let bytes = formed(coding, form, said.as_bytes());
                 let pieces: Vec<_> = bytes
                     .chunks(7)
                     .map(|piece| Ok::<_, std::io::Error>(Bytes::copy_from_slice(piece)))
@@ -254,29 +285,27 @@ async fn compressed_answers_are_read_and_the_client_gets_them_plain() {
             std::fs::write(home.path().join("config.yaml"), config).unwrap();
             let gateway = support::start(home.path()).await;
             let body = json!({"model": "m", "stream": is_stream, "messages": [{"role": "user", "content": "Hi"}]});
-            for accepts in [None, Some("identity"), Some("gzip, deflate, br, zstd")] {
+            let accepted = [None, Some("identity"), Some("gzip, deflate, br, zstd")];
+            for (form, accepts) in accepted.into_iter().cycle().take(5).enumerate() {
                 let header: Vec<_> = accepts
                     .iter()
                     .map(|value| ("accept-encoding", *value))
                     .collect();
-                let answer = post(
-                    &gateway,
-                    "/v1/chat/completions",
-                    &header,
-                    body.to_string().into_bytes(),
-                )
-                .await;
+                let path = format!("/v1/chat/completions?form={form}");
+                let body = body.to_string().into_bytes();
+                let answer = post(&gateway, &path, &header, body).await;
                 assert_eq!(status(&answer), "managed");
                 let told = answer.headers().get("content-encoding");
-                assert_eq!(told, None, "{coding} {accepts:?}");
-                assert_eq!(answer.text().await.unwrap(), text, "{coding} {accepts:?}");
+                let what = format!("{coding} {accepts:?} {form}");
+                assert_eq!(told, None, "{what}");
+                assert_eq!(answer.text().await.unwrap(), text, "{what}");
             }
             if !is_stream {
                 assert_eq!(
                     gateway
                         .metric("contexture_tokens_total{kind=\"output\"")
                         .await,
-                    6.0,
+                    10.0,
                     "{coding}"
                 );
             }
