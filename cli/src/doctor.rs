@@ -148,7 +148,7 @@ fn examine(loaded: Loaded, offline: bool, findings: &mut Findings) {
     for warning in &loaded.warnings {
         findings.problem("config", warning.to_string());
     }
-    let certificates = contexture_gateway::certificate_problems(&loaded);
+    let certificates = contexture_gateway::unreadable_certificates(&loaded);
     let certificates = in_words(&loaded, &certificates);
     for problem in for_gateway(&loaded).into_iter().chain(certificates) {
         findings.problem("gateway", problem);

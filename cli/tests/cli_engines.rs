@@ -418,6 +418,23 @@ fn config_check_names_what_a_gateway_cannot_run_with() {
             .stdout_has("none.pem")
             .stdout_has("config.yaml:3:");
     }
+    // A file that is there is checked.
+    home.put("home/empty.pem", "");
+    for text in [
+        "gateway:\n\n  tls: {certificate: empty.pem, key: empty.pem}\n",
+        "upstream:\n  openai:\n    tls: {ca: empty.pem}\n",
+    ] {
+        home.put("home/config.yaml", text);
+        for command in ["config check", "serve"] {
+            let ran = home.contexture(command);
+            ran.exits(2)
+                .stderr_has("empty.pem")
+                .stderr_has("config.yaml:3:");
+        }
+        let ran = home.contexture("engines doctor");
+        ran.exits(1).stdout_has("empty.pem");
+        assert_eq!(ran.stdout.matches("empty.pem").count(), 1, "{}", ran.stdout);
+    }
     for text in [
         "listen: \"localhost:8787\"",
         "listen: \"gateway.internal:8787\"",

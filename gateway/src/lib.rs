@@ -80,7 +80,7 @@ pub use reload::{ReloadError, reload_running};
 pub use serving::raise_file_limit;
 use sessions::Sessions;
 use settings::Settings;
-pub use settings::{BaseUrls, SettingsError, certificate_problems, problems};
+pub use settings::{BaseUrls, SettingsError, problems, unreadable_certificates};
 use subject::Subjects;
 pub use telemetry::Telemetry;
 pub use tls::CertificateError;

@@ -148,9 +148,10 @@ impl SettingsError {
     }
 }
 
-/// Finds what a gateway could not run with, as far as the configuration tells. Variables and files
-/// are not read and names are not resolved, so the configuration can be checked on another machine,
-/// too. Only [`Gateway::open`](crate::Gateway::open) tells everything.
+/// Finds what a gateway could not run with, as far as the configuration and the certificates that it
+/// names tell. Variables are not read, names are not resolved, and files that cannot be read are left
+/// out, so the configuration can be checked on another machine, too. Only
+/// [`Gateway::open`](crate::Gateway::open) tells everything.
 pub fn problems(loaded: &Loaded) -> Vec<SettingsError> {
     let config = &loaded.config;
     let gateway = &config.gateway;
@@ -170,12 +171,20 @@ pub fn problems(loaded: &Loaded) -> Vec<SettingsError> {
         SettingsError::Entry { key, entry }
     });
     found.extend(entries);
+    let certificates = wrong_certificates(loaded).filter(|error| !error.is_unreadable());
+    found.extend(certificates.map(SettingsError::Certificate));
     found
 }
 
-/// Finds the certificates and keys that the configuration names and that cannot be used on this
+/// Finds the certificates and keys that the configuration names and that cannot be read on this
 /// machine.
-pub fn certificate_problems(loaded: &Loaded) -> Vec<SettingsError> {
+pub fn unreadable_certificates(loaded: &Loaded) -> Vec<SettingsError> {
+    let unreadable = wrong_certificates(loaded).filter(CertificateError::is_unreadable);
+    unreadable.map(SettingsError::Certificate).collect()
+}
+
+/// What is wrong with the certificates and keys that the configuration names, one error a section.
+fn wrong_certificates(loaded: &Loaded) -> impl Iterator<Item = CertificateError> {
     let config = &loaded.config;
     let own = tls::acceptor(loaded, &config.gateway.tls).err();
     let of_providers = provider_tls(config)
@@ -183,8 +192,7 @@ pub fn certificate_problems(loaded: &Loaded) -> Vec<SettingsError> {
         .filter_map(|(provider, tls)| {
             tls::apply(loaded, provider.name(), tls, reqwest::Client::builder()).err()
         });
-    let found = own.into_iter().chain(of_providers);
-    found.map(SettingsError::Certificate).collect()
+    own.into_iter().chain(of_providers)
 }
 
 /// The keys that are read only at the start of a gateway, as paths of JSON pointers.

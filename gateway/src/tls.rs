@@ -11,12 +11,15 @@ use std::sync::Arc;
 use contexture::config::{GatewayTls, Loaded, ProviderTls};
 use jiff::{Timestamp, ToSpan};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::sign::{CertifiedKey, SingleCertAndKey};
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
+
+use crate::failure::cause_of;
 
 /// Why the certificates of a section cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -49,12 +52,24 @@ pub enum CertificateError {
     Unusable {
         /// The section of the configuration that names the files.
         section: String,
-        /// What is wrong, in the words of the TLS library.
+        /// What is wrong, with the files.
         cause: String,
     },
 }
 
 impl CertificateError {
+    fn unusable(section: &str, cause: String) -> Self {
+        Self::Unusable {
+            section: section.to_owned(),
+            cause,
+        }
+    }
+
+    /// Whether the file cannot be read, which may be different on another machine.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Unreadable { .. })
+    }
+
     /// The key or the section of the configuration to correct.
     pub(crate) fn key(&self) -> &str {
         match self {
@@ -89,6 +104,13 @@ fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
         .collect::<Result<_, _>>()
         .ok()?;
     (!all.is_empty()).then_some(all)
+}
+
+/// The certificates of authorities in a PEM file. None if one of them cannot be used.
+fn authorities(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
+    let (all, mut roots) = (certificates(pem)?, RootCertStore::empty());
+    let mut added = all.iter().map(|one| roots.add(one.clone()));
+    added.all(|one| one.is_ok()).then_some(all)
 }
 
 /// How many hours before its end a certificate is warned about: two weeks.
@@ -141,13 +163,15 @@ fn end_of(certificate: &[u8]) -> Option<Timestamp> {
     Timestamp::from_second(end.to_unix_duration().as_secs().try_into().ok()?).ok()
 }
 
-/// A certificate with its key, each as it is in its file and as it was parsed.
+/// A certificate with the key that belongs to it.
 struct Pair {
-    certificate: (Vec<u8>, Vec<CertificateDer<'static>>),
-    key: (Vec<u8>, PrivateKeyDer<'static>),
+    /// Both files.
+    pem: Vec<u8>,
+    certified: CertifiedKey,
 }
 
-/// Reads the certificate and the key of a section. Returns None if the section names none.
+/// Reads the certificate and the key of a section, and checks that they fit. Returns None if the
+/// section names none.
 fn pair(
     loaded: &Loaded,
     section: &str,
@@ -157,17 +181,20 @@ fn pair(
     let (Some(certificate), Some(key)) = (certificate, key) else {
         return Ok(None);
     };
-    let name = |key| format!("{section}.{key}");
+    let (what, name) = ("certificate", format!("{section}.certificate"));
+    let (pem, chain) = read(loaded, name, certificate, what, certificates)?;
     let parse_key = |pem: &[u8]| PrivateKeyDer::from_pem_slice(pem).ok();
+    let (what, name) = ("private key", format!("{section}.key"));
+    let (key_pem, private) = read(loaded, name, key, what, parse_key)?;
+    let certified = CertifiedKey::from_der(chain, private, &ring::default_provider());
+    let certified = certified.map_err(|error| {
+        let [certificate, key] = [certificate, key].map(|file| loaded.beside(file));
+        let cause = format!("{} and {}: {error}", certificate.display(), key.display());
+        CertificateError::unusable(section, cause)
+    })?;
     Ok(Some(Pair {
-        certificate: read(
-            loaded,
-            name("certificate"),
-            certificate,
-            "certificate",
-            certificates,
-        )?,
-        key: read(loaded, name("key"), key, "private key", parse_key)?,
+        pem: [pem, b"\n".to_vec(), key_pem].concat(),
+        certified,
     }))
 }
 
@@ -181,20 +208,14 @@ pub(crate) fn acceptor(
 ) -> Result<Option<TlsAcceptor>, CertificateError> {
     let section = "gateway.tls";
     let own = pair(loaded, section, tls.certificate.as_ref(), tls.key.as_ref())?;
-    let Some(Pair { certificate, key }) = own else {
+    let Some(Pair { certified, .. }) = own else {
         return Ok(None);
     };
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .and_then(|config| {
-            config
-                .with_no_client_auth()
-                .with_single_cert(certificate.1, key.1)
-        });
-    let mut config = config.map_err(|error| CertificateError::Unusable {
-        section: section.to_owned(),
-        cause: error.to_string(),
-    })?;
+        .map_err(|error| CertificateError::unusable(section, error.to_string()))?;
+    let resolver = Arc::new(SingleCertAndKey::from(certified));
+    let mut config = config.with_no_client_auth().with_cert_resolver(resolver);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Some(TlsAcceptor::from(Arc::new(config))))
 }
@@ -202,7 +223,7 @@ pub(crate) fn acceptor(
 /// Adds the client certificate and the authorities of `upstream.<name>.tls` to an HTTP client.
 ///
 /// # Errors
-/// A file cannot be read, or holds no certificate or key.
+/// A file cannot be read or holds no certificate or key, or the key does not belong to the certificate.
 pub(crate) fn apply(
     loaded: &Loaded,
     name: &str,
@@ -210,18 +231,14 @@ pub(crate) fn apply(
     mut client: reqwest::ClientBuilder,
 ) -> Result<reqwest::ClientBuilder, CertificateError> {
     let section = format!("upstream.{name}.tls");
-    let unusable = |error: reqwest::Error| CertificateError::Unusable {
-        section: section.clone(),
-        cause: crate::failure::cause_of(&error),
-    };
+    let unusable = |error| CertificateError::unusable(&section, cause_of(&error));
     let own = pair(loaded, &section, tls.certificate.as_ref(), tls.key.as_ref())?;
-    if let Some(Pair { certificate, key }) = own {
-        let pem = [certificate.0, b"\n".to_vec(), key.0].concat();
+    if let Some(Pair { pem, .. }) = own {
         client = client.identity(reqwest::Identity::from_pem(&pem).map_err(unusable)?);
     }
     if let Some(ca) = &tls.ca {
         let key = format!("{section}.ca");
-        for authority in read(loaded, key, ca, "certificate", certificates)?.1 {
+        for authority in read(loaded, key, ca, "certificate", authorities)?.1 {
             let authority = reqwest::Certificate::from_der(&authority).map_err(unusable)?;
             client = client.add_root_certificate(authority);
         }

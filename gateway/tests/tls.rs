@@ -210,6 +210,9 @@ async fn files_that_cannot_be_used_are_named() {
     authority.issue(home, "good");
     authority.issue(home, "other");
     std::fs::write(home.join("empty.pem"), "").unwrap();
+    let wrong = "-----BEGIN CERTIFICATE-----\nMAAA\n-----END CERTIFICATE-----\n";
+    std::fs::write(home.join("wrong.pem"), wrong).unwrap();
+    let other = home.join("other.key").display().to_string();
     let missing = home.join("missing.pem").display().to_string();
     for (config, message) in [
         (
@@ -228,6 +231,10 @@ async fn files_that_cannot_be_used_are_named() {
             "gateway: {tls: {certificate: good.pem, key: other.key}}",
             "belongs to it",
         ),
+        (
+            "gateway: {tls: {certificate: wrong.pem, key: good.key}}",
+            "`gateway.tls` cannot be used",
+        ),
         ("gateway: {tls: {certificate: good.pem}}", "only one of"),
         (
             "upstream: {openai: {tls: {ca: missing.pem}}}",
@@ -240,6 +247,18 @@ async fn files_that_cannot_be_used_are_named() {
         (
             "upstream: {anthropic: {tls: {certificate: good.pem, key: missing.pem}}}",
             "`upstream.anthropic.tls.key`",
+        ),
+        (
+            "upstream: {google: {tls: {certificate: good.pem, key: other.key}}}",
+            "`upstream.google.tls` cannot be used",
+        ),
+        (
+            "upstream: {chatgpt: {tls: {certificate: good.pem, key: other.key}}}",
+            other.as_str(),
+        ),
+        (
+            "upstream: {openai: {tls: {ca: wrong.pem}}}",
+            "`upstream.openai.tls.ca`",
         ),
     ] {
         std::fs::write(stage.config(), config).unwrap();
