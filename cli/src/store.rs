@@ -13,7 +13,7 @@ use crate::error::CliError;
 use crate::terminal::{self, Progress};
 use crate::{Global, NEGATIVE, OK, output, start};
 use contexture::config::{Loaded, TranscriptStore};
-use contexture::session::{CopyOutcome, Record, SessionOptions, postgres_options};
+use contexture::session::{CopyOutcome, Record, RecordError, SessionOptions, postgres_options};
 
 /// A place where sessions are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -126,7 +126,12 @@ fn status(loaded: &Loaded) -> Result<u8, CliError> {
     if is_ready {
         return Ok(OK);
     }
-    terminal::say("the tables have another version: run `contexture store migrate`\n");
+    let error = RecordError::Schema {
+        server: options.name(),
+        found: schema,
+        known: needed,
+    };
+    terminal::say(&format!("{error}\n"));
     Ok(NEGATIVE)
 }
 

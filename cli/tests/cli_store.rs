@@ -90,6 +90,36 @@ fn sessions_move_into_a_database_and_back() {
 }
 
 #[test]
+fn tables_of_a_newer_program_are_not_to_be_migrated() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let home = Home::new();
+    let config = "transcript: {store: postgres, mode: full}\n";
+    home.put("home/config.yaml", config);
+    let contexture = |line: &str| with(&server, &home, line);
+    contexture("store status")
+        .exits(1)
+        .stderr_has("run `contexture store migrate`");
+    contexture("store migrate").exits(0);
+    let newer = "INSERT INTO contexture.migrations (version) VALUES (99)";
+    let psql = std::process::Command::new("psql")
+        .args([&*server.url(), "-c", newer])
+        .status();
+    assert!(psql.unwrap().success());
+    for (line, code) in [
+        ("store status", 1),
+        ("store migrate", 3),
+        ("sessions list", 3),
+    ] {
+        contexture(line)
+            .exits(code)
+            .stderr_has("update this program")
+            .stderr_lacks("run `contexture store migrate`");
+    }
+}
+
+#[test]
 fn an_import_goes_into_the_database() {
     let Some(server) = Server::start() else {
         return;
