@@ -350,6 +350,15 @@ fn a_home_that_may_not_be_written_is_read() {
         done(&home.run(["compress", "chat.json", "--session", "s", "--dry-run"]));
         let ran = home.run(["import", "chat.json", "--session", "another"]);
         assert_eq!(ran.code, 3, "{}{}", ran.stdout, ran.stderr);
+        if disk.is_some() {
+            assert!(
+                ran.stderr.contains("Read-only file system")
+                    && ran.stderr.contains("set CONTEXTURE_HOME")
+                    && !ran.stderr.contains("permissions"),
+                "{}",
+                ran.stderr
+            );
+        }
     } else {
         println!("skipped: this process can neither mount nor be kept from writing");
     }
@@ -358,6 +367,31 @@ fn a_home_that_may_not_be_written_is_read() {
             .iter()
             .for_each(|folder| set_mode(home.path(folder), 0o700));
     }
+}
+
+#[test]
+fn too_few_open_files_are_no_matter_of_permissions() {
+    let home = Home::new();
+    home.put("chat.json", &chat(6));
+    done(&home.run(["import", "chat.json", "--session", "s"]));
+    let mut told = 0;
+    for most in 4..24 {
+        let mut limited = Command::new("sh");
+        limited.args(["-c", &format!("ulimit -n {most}; exec \"$0\" \"$@\"")]);
+        let plain = home.command(["import", "chat.json", "--session", &format!("s{most}")]);
+        let ran = ran(through(limited, &plain).output().unwrap());
+        let of_record = ["sessions.sqlite3", "sessions.locks"];
+        if ran.code != 0 && of_record.iter().any(|name| ran.stderr.contains(name)) {
+            told += 1;
+            assert!(ran.stderr.contains("ulimit -n"), "{most}: {}", ran.stderr);
+            assert!(
+                !ran.stderr.contains("permissions"),
+                "{most}: {}",
+                ran.stderr
+            );
+        }
+    }
+    assert!(told > 0);
 }
 
 #[test]

@@ -71,7 +71,7 @@ pub enum RecordError {
         by: String,
     },
     /// The lock file of a session cannot be opened, read or locked.
-    #[error("{}: {cause}; check that the file and its directory can be written", path.display())]
+    #[error("{}: {cause}; {}", path.display(), way_to_write(cause))]
     Lock {
         /// The path of the lock file or of its folder.
         path: PathBuf,
@@ -99,7 +99,7 @@ pub enum RecordError {
         /// The path of the file.
         path: PathBuf,
     },
-    /// A file could not be written, as in a backup or a repair.
+    /// A file could not be written, as in a backup or a repair, or on a read-only file system.
     #[error("{}: {cause}; {}", path.display(), way_to_write(cause))]
     Write {
         /// The path of the file.
@@ -187,13 +187,27 @@ fn way_to_migrate(found: i64, known: i64) -> &'static str {
     }
 }
 
+/// What the user can do if a process may use no more memory.
+const MORE_MEMORY: &str = "give the process more memory";
+
 /// What the user can do if a file cannot be written.
 fn way_to_write(error: &std::io::Error) -> &'static str {
-    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    use std::io::ErrorKind::{OutOfMemory, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     match error.kind() {
         StorageFull | QuotaExceeded => "the disk is full: free some space",
+        ReadOnlyFilesystem => {
+            "make it writable, or set CONTEXTURE_HOME to a directory that can be written"
+        }
+        OutOfMemory => MORE_MEMORY,
+        _ if is_out_of_files(error) => "raise the limit of open files (`ulimit -n`)",
         _ => "check the permissions of the file and its directory",
     }
+}
+
+/// Whether this process or the system has as many open files as it may have.
+fn is_out_of_files(error: &std::io::Error) -> bool {
+    // ENFILE and EMFILE are the same numbers on all Unix systems.
+    cfg!(unix) && matches!(error.raw_os_error(), Some(23 | 24))
 }
 
 /// What the user can do about an error of SQLite. If the error says nothing that helps, the advice
@@ -207,6 +221,7 @@ fn way_out(error: &rusqlite::Error) -> &'static str {
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => MEND,
         _ if makes_no_sense(error) => MEND,
         Some(ErrorCode::DiskFull) => "the disk is full: free some space",
+        Some(ErrorCode::OutOfMemory) => MORE_MEMORY,
         // SQLite maps the index of its log into memory. If that file cannot grow, the disk is full.
         Some(ErrorCode::SystemIoFailure) if is_shm_size(error) => {
             "the disk is full: free some space"
@@ -267,24 +282,38 @@ impl RecordError {
     }
 
     /// Wraps an error of SQLite about this file. SQLite reports a file that the operating system
-    /// cannot read as damaged, so the file is read once to tell the two apart.
-    pub(crate) fn of(path: &Path, source: rusqlite::Error) -> Self {
-        use rusqlite::ErrorCode;
+    /// cannot read as damaged, so the file is read once to tell the two apart. Nor does SQLite say why
+    /// it cannot open a file to write it, so the operating system is asked.
+    pub(crate) fn of(path: &Path, cause: rusqlite::Error) -> Self {
+        use rusqlite::ErrorCode::{
+            CannotOpen, DatabaseCorrupt, NotADatabase, ReadOnly, SystemIoFailure,
+        };
         let path = path.to_owned();
-        let may_be_unreadable = matches!(
-            source.sqlite_error_code(),
-            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::SystemIoFailure)
-        );
-        match may_be_unreadable.then(|| read_through(&path)) {
+        let of_system = match cause.sqlite_error_code() {
             // Only an error of the read itself tells. A file that can be read to its end keeps the
             // verdict of SQLite.
-            Some(Err(cause)) => Self::Io { path, cause },
-            _ => Self::Sqlite {
-                path,
-                cause: source,
-            },
-        }
+            Some(NotADatabase | DatabaseCorrupt | SystemIoFailure) => {
+                read_through(&path).err().map(|cause| Self::Io {
+                    path: path.clone(),
+                    cause,
+                })
+            }
+            Some(CannotOpen | ReadOnly) => why_not_writable(&path).map(|cause| Self::Write {
+                path: path.clone(),
+                cause,
+            }),
+            _ => None,
+        };
+        of_system.unwrap_or(Self::Sqlite { path, cause })
     }
+}
+
+/// Why no file can be written beside this one, if it is not for want of permissions.
+fn why_not_writable(path: &Path) -> Option<std::io::Error> {
+    let error = tempfile::tempfile_in(path.parent()?).err()?;
+    let is_known =
+        error.kind() == std::io::ErrorKind::ReadOnlyFilesystem || is_out_of_files(&error);
+    is_known.then_some(error)
 }
 
 /// Reads a file to its end and throws the content away. Returns its length in bytes, or the error

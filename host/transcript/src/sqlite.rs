@@ -138,6 +138,7 @@ impl SqliteStore {
             return Self::empty(&path);
         }
         match Self::open(home) {
+            Err(RecordError::Write { .. }) => {}
             Err(RecordError::Sqlite { cause, .. }) if is_unwritable(&cause) => {}
             opened => return opened,
         }
