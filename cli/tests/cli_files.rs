@@ -348,6 +348,10 @@ fn a_home_that_may_not_be_written_is_read() {
     if binds {
         check_reads(&home);
         done(&home.run(["compress", "chat.json", "--session", "s", "--dry-run"]));
+        done(&home.run(["sessions", "backup", "copy"]));
+        let copied = put_back(&home.path("copy"));
+        copied.put("chat.json", &chat(60));
+        check_reads(&copied);
         let ran = home.run(["import", "chat.json", "--session", "another"]);
         assert_eq!(ran.code, 3, "{}{}", ran.stdout, ran.stderr);
         if disk.is_some() {

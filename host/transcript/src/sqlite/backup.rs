@@ -10,12 +10,13 @@
 use std::fs;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
+use std::time::Duration;
 
 use contexture_engine_api::{make_private, make_private_folder, sqlite_file};
 use rusqlite::{Connection, OpenFlags};
 
 use super::damage::copy_file;
-use super::{FILE, SqliteStore};
+use super::{FILE, SqliteStore, is_unwritable, read_only};
 use crate::error::RecordError;
 use crate::store::{Store, Which};
 
@@ -132,13 +133,8 @@ fn is_database(mut file: fs::File) -> bool {
 /// Copies a database as of one moment. A damaged one is copied byte for byte with its log, and
 /// added to `damaged`.
 fn copy_database(from: &Path, to: &Path, damaged: &mut Vec<String>) -> Result<(), RecordError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let copied = Connection::open_with_flags(from, flags)
-        .or_else(|_| Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY))
-        .and_then(|connection| {
-            connection.busy_timeout(std::time::Duration::from_secs(10))?;
-            connection.execute("VACUUM INTO ?1", [to.display().to_string()])
-        });
+    let copied = open_to_copy(from)
+        .and_then(|connection| connection.execute("VACUUM INTO ?1", [to.display().to_string()]));
     let error = match copied.map_err(|cause| RecordError::of(from, cause)) {
         Ok(_) => {
             let _ = make_private(to);
@@ -155,4 +151,19 @@ fn copy_database(from: &Path, to: &Path, damaged: &mut Vec<String>) -> Result<()
     }
     damaged.push(error.to_string());
     Ok(())
+}
+
+/// Opens a database to copy it. It may be on a file system that cannot be written.
+fn open_to_copy(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let opened = Connection::open_with_flags(path, flags).and_then(|connection| {
+        connection.busy_timeout(Duration::from_secs(10))?;
+        // Only a statement opens the log.
+        connection.pragma_query_value(None, "schema_version", |_| Ok(()))?;
+        Ok(connection)
+    });
+    match opened {
+        Err(error) if is_unwritable(&error) => Ok(read_only(path)?.0),
+        opened => opened,
+    }
 }
