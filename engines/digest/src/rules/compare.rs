@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::declared;
-use super::directive::{self, Language};
+use super::directive::{self, LanguageNumber};
 use super::permission::Ending;
 use super::wraps::without_vocative;
 use crate::text::chars;
@@ -252,7 +252,7 @@ pub(super) fn is_name(word: &str) -> bool {
 /// The names in a rule. A capital letter makes a word a name, except at the beginning and in German,
 /// where each noun has one.
 fn names(rule: &str) -> BTreeSet<String> {
-    let is_german = directive::reads_as(rule, Language::German);
+    let is_german = directive::reads_as(rule, LanguageNumber::German);
     let is_capital =
         |at: usize, word: &str| at > 0 && !is_german && word.starts_with(char::is_uppercase);
     let words = words(rule).enumerate();
@@ -317,8 +317,8 @@ pub(super) fn topic(rule: &str) -> BTreeSet<String> {
             .iter()
             .any(|list| list.split('|').any(|one| one == word))
     };
-    let [german, spanish] =
-        [Language::German, Language::Spanish].map(|language| directive::reads_as(rule, language));
+    let [german, spanish] = [LanguageNumber::German, LanguageNumber::Spanish]
+        .map(|language| directive::reads_as(rule, language));
     // French joins short words to the next one: "n'utilise".
     let joined = ["n'", "l'", "d'", "j'", "s'", "qu'"];
     let mut topic = BTreeSet::new();

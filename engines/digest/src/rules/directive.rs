@@ -39,7 +39,7 @@ const LANGUAGES: [LanguageRules; 4] = [
 
 /// A language, by its place in [`LANGUAGES`].
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Language {
+pub(super) enum LanguageNumber {
     German = 1,
     Spanish = 3,
 }
@@ -132,7 +132,7 @@ fn common_words(flat: &str) -> [usize; LANGUAGES.len()] {
 }
 
 /// Whether a sentence may be of a language: it has common words of it, and no more of any other.
-pub(super) fn reads_as(sentence: &str, language: Language) -> bool {
+pub(super) fn reads_as(sentence: &str, language: LanguageNumber) -> bool {
     let counts = common_words(&flat(&sentence.to_lowercase()));
     let count = counts[language as usize];
     count > 0 && counts.iter().all(|other| *other <= count)

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::compare::{is_name, topic};
-use super::directive::{self, Language};
+use super::directive::{self, LanguageNumber};
 use super::permission::Ending;
 use super::wraps::{begins_exception, begins_rule, joined, without_vocative};
 use super::{MOST_CHARS, declared, own_words};
@@ -72,7 +72,7 @@ struct Stated<'t> {
     /// How many more sentences that only end a rule are looked for.
     endings: usize,
     /// The heads of the lists that the next line may belong to, from the outermost.
-    heads: Vec<Head>,
+    heads: Vec<ListHead>,
     /// Whether the next line is in a declared block.
     is_block: bool,
     /// Where the last sentence of the line before is, if it is a rule.
@@ -80,7 +80,7 @@ struct Stated<'t> {
 }
 
 /// The head of a list of rules.
-struct Head {
+struct ListHead {
     /// The indentation of its items is larger than this, if it is an item itself.
     indent: Option<usize>,
     /// What it says of each item. Empty if the items are rules by themselves, as below "House rules:".
@@ -139,7 +139,7 @@ impl Stated<'_> {
             return false;
         };
         let indent = indent(line);
-        let is_below = |head: &Head| head.indent.is_none_or(|at| at < indent);
+        let is_below = |head: &ListHead| head.indent.is_none_or(|at| at < indent);
         while self.heads.pop_if(|head| !is_below(head)).is_some() {}
         let Some(head) = self.heads.last() else {
             return false;
@@ -162,7 +162,7 @@ impl Stated<'_> {
                 false if is_long => self.original(item),
                 false => text,
             };
-            self.heads.push(Head {
+            self.heads.push(ListHead {
                 indent: Some(indent),
                 text,
                 withdraws,
@@ -220,7 +220,7 @@ impl Stated<'_> {
             }
             false => format!("{bare}:"),
         };
-        self.heads = vec![Head {
+        self.heads = vec![ListHead {
             indent,
             withdraws: Ending::of(bare) == Some(Ending::Withdraws),
             text,
@@ -352,7 +352,7 @@ fn is_cut_short(before: &str, next: &str) -> bool {
     let is_own = begins_rule(&first.to_lowercase());
     if word.bytes().all(|byte| byte.is_ascii_digit()) {
         // "1." at the beginning is the number of an item, and "1. März" is a date.
-        let is_ordinal = || !is_capital || directive::reads_as(bare, Language::German);
+        let is_ordinal = || !is_capital || directive::reads_as(bare, LanguageNumber::German);
         return (1..=2).contains(&length) && (bare == word || !is_own && is_ordinal());
     }
     if is_own && is_capital {
