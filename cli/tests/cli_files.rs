@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use cli_support::{Home, Ran, chat, json, ran};
+use contexture_lcm::store::FILE_NAME;
 
 fn mode(path: impl AsRef<Path>) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -145,7 +146,7 @@ fn what_is_made_is_its_owners_alone_whatever_the_umask() {
             "{made:?}"
         );
         assert!(
-            made.iter().any(|path| path.ends_with("lcm.sqlite3")),
+            made.iter().any(|path| path.ends_with(FILE_NAME)),
             "{made:?}"
         );
         for path in made {
@@ -179,13 +180,13 @@ fn what_others_could_read_is_narrowed_once_and_said() {
     // It may be a folder that the user made.
     assert_eq!(mode(home.path("home")), 0o755);
     for path in [
-        "home/engines",
-        "home/engines/lcm",
-        "home/engines/lcm/lcm.sqlite3",
+        home.path("home/engines"),
+        home.path("home/engines/lcm"),
+        home.lcm_index(),
     ] {
-        set_mode(home.path(path), 0o777);
+        set_mode(&path, 0o777);
         done(&home.run(["tool", "lcm_recent", "--session", "s"]));
-        assert_eq!(mode(home.path(path)) & 0o077, 0, "{path}, by a question");
+        assert_eq!(mode(&path) & 0o077, 0, "{path}, by a question");
     }
     let again = home.run(["import", "chat.json", "--session", "s"]);
     done(&again);
@@ -210,7 +211,7 @@ fn an_index_that_is_gone_is_made_for_the_next_session_alone() {
         home.run(["sessions", command]);
     }
     home.run(["tool", "lcm_recent", "--session", "s"]);
-    let store = home.path("home/engines/lcm/lcm.sqlite3");
+    let store = home.lcm_index();
     assert!(!Path::new(&store).exists(), "a question makes no store");
     for command in [
         ["sessions", "verify"].as_slice(),
@@ -591,7 +592,7 @@ fn a_disk_that_fails_in_the_middle_of_a_file_is_no_damage_of_the_file() {
         return;
     }
     done(&home.run(["import", "chat.json", "--session", "s"]));
-    let store = home.path("home/engines/lcm/lcm.sqlite3");
+    let store = home.lcm_index();
     let size = std::fs::metadata(&store).unwrap().len();
     for from in [4_096, size / 2, size - 4_096] {
         for args in [
@@ -605,7 +606,7 @@ fn a_disk_that_fails_in_the_middle_of_a_file_is_no_damage_of_the_file() {
             let mut command = home.command(args.iter().copied());
             command
                 .env("LD_PRELOAD", &library)
-                .env("FAILS", "lcm.sqlite3")
+                .env("FAILS", FILE_NAME)
                 .env("FAILS_FROM", from.to_string());
             let ran = ran(command.stdin(Stdio::null()).output().unwrap());
             // It may need nothing of what cannot be read.
@@ -709,7 +710,7 @@ fn a_damaged_record_is_seen_and_mended_and_named_by_who_needs_it_meanwhile() {
     let export = |id: &str| home.run(["sessions", "export", id]);
     let whole = std::fs::read(&record).unwrap();
     let exported = (export("s").stdout, export("t").stdout);
-    let engine = home.path("home/engines/lcm/lcm.sqlite3");
+    let engine = home.lcm_index();
     let store = std::fs::read(&engine).unwrap();
     let (mut tried, mut seen) = (0, 0);
     for (what, bytes) in damages(&whole) {
@@ -1130,7 +1131,8 @@ fn whatever_is_wrong_with_a_store_its_file_is_named_or_the_answer_is_right() {
     let origin = Home::new();
     sessions_of_all_engines(&origin);
     let kinds = [Unreadable, ReadOnly, AFolder, Locked, Truncated, NotSqlite];
-    let stores = ["home/sessions.sqlite3", "home/engines/lcm/lcm.sqlite3"];
+    let index = format!("home/engines/lcm/{FILE_NAME}");
+    let stores = ["home/sessions.sqlite3", index.as_str()];
     let all: Vec<_> = (kinds.iter())
         .flat_map(|kind| stores.map(|store| (*kind, store)))
         .collect();

@@ -99,7 +99,7 @@ fn interrupted(home: &Home, args: &[&str], delay: u64, twice: bool) -> (End, Str
 }
 
 fn store(home: &Home) -> rusqlite::Connection {
-    rusqlite::Connection::open(home.path("home/engines/lcm/lcm.sqlite3")).unwrap()
+    rusqlite::Connection::open(home.lcm_index()).unwrap()
 }
 
 /// The same with a command that writes to the store, which it has to wait for until it has answered.

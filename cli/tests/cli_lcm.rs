@@ -454,12 +454,10 @@ fn sessions_are_listed_backed_up_and_removed_after_a_dry_run() {
         .as_u64()
         .unwrap();
     assert!(could > 0);
-    let stores = ["sessions.sqlite3", "engines/lcm/lcm.sqlite3"];
+    let stores = [home.path("home/sessions.sqlite3"), home.lcm_index()];
     let sizes = || {
-        stores.map(|store| {
-            let store = home.path(&format!("home/{store}"));
-            std::fs::metadata(store).unwrap().len()
-        })
+        let lengths = stores.each_ref();
+        lengths.map(|store| std::fs::metadata(store).unwrap().len())
     };
     let before = sizes();
     done(home.contexture("sessions gc --yes"));
@@ -500,7 +498,7 @@ fn what_the_engine_derived_is_made_anew_after_any_damage() {
     let home = Home::new();
     home.put("log.jsonl", &lines(400));
     import(&home, "log.jsonl", "s");
-    let store = home.path("home/engines/lcm/lcm.sqlite3");
+    let store = home.lcm_index();
     let whole = std::fs::read(&store).unwrap();
     let mut flipped = whole.clone();
     for page in flipped.chunks_mut(4_096) {

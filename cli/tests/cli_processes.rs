@@ -193,7 +193,7 @@ fn an_index_that_is_gone_or_older_is_made_anew() {
     };
     home.put("older.jsonl", &lines(100));
     done(home.contexture("import older.jsonl --session s"));
-    let older = std::fs::read(home.path("home/engines/lcm/lcm.sqlite3")).unwrap();
+    let older = std::fs::read(home.lcm_index()).unwrap();
     done(home.contexture("import log.jsonl --session s"));
     assert_eq!(grep(), 400);
 
@@ -204,8 +204,7 @@ fn an_index_that_is_gone_or_older_is_made_anew() {
 
     let _ = std::fs::remove_dir_all(&engine);
     std::fs::create_dir_all(&engine).unwrap();
-    let store = std::path::Path::new(&engine).join("lcm.sqlite3");
-    std::fs::write(store, older).unwrap();
+    std::fs::write(home.lcm_index(), older).unwrap();
     assert_eq!(grep(), 400);
     home.done("sessions export s");
     done(home.contexture("import log.jsonl --session s"));

@@ -395,7 +395,10 @@ async fn a_store_that_fails_is_seen() {
     ask(&http, &running.base, Api::Chat, "a-name", &body).await;
     assert_eq!(health(&running.base, "").await, (200, "ok\n".to_owned()));
     running.stop().await;
-    let store = home.path().join("engines/lcm/lcm.sqlite3");
+    let store = home
+        .path()
+        .join("engines/lcm")
+        .join(contexture_lcm::store::FILE_NAME);
     for more in ["-wal", "-shm"] {
         let _ = std::fs::remove_file(format!("{}{more}", store.display()));
     }

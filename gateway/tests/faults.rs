@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use contexture_engine_api::sqlite_file;
 use contexture_provider_simulator::{Answer, Fault, Simulator, address_in};
 use contexture_tests::{Home, built_plugins};
 use serde_json::Value;
@@ -328,8 +329,11 @@ async fn a_log_of_the_index_that_is_lost_or_cut_after_a_kill_costs_nothing() {
         assert_eq!(agent.go_on().await.text, "Yes.");
     }
     serving.kill();
-    let store = home.path().join("engines/lcm/lcm.sqlite3");
-    let wal = home.path().join("engines/lcm/lcm.sqlite3-wal");
+    let store = home
+        .path()
+        .join("engines/lcm")
+        .join(contexture_lcm::store::FILE_NAME);
+    let wal = sqlite_file(&store, "-wal");
     let files = [&store, &wal].map(|path| std::fs::read(path).unwrap());
     let size = files[1].len();
     assert!(size > 40_000, "{size}");

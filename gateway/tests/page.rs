@@ -581,8 +581,9 @@ async fn a_session_is_exported_and_deleted() {
         (&json!(1), &json!("A new one?"))
     );
     gateway.stop().await;
-    let bytes = std::fs::read(stage.home.path().join("engines/lcm/lcm.sqlite3"));
-    assert!(!bytes.is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains("Is it warm")));
+    let index = stage.home.path().join("engines/lcm");
+    let bytes = std::fs::read(index.join(contexture_lcm::store::FILE_NAME)).unwrap();
+    assert!(!String::from_utf8_lossy(&bytes).contains("Is it warm"));
 }
 
 /// The answer to a request of the page with a token.

@@ -83,6 +83,12 @@ impl Home {
         self.0.path().join(name).display().to_string()
     }
 
+    /// The search index of `lcm`.
+    pub(crate) fn lcm_index(&self) -> String {
+        let file = Path::new("home/engines/lcm").join(contexture_lcm::store::FILE_NAME);
+        self.0.path().join(file).display().to_string()
+    }
+
     pub(crate) fn put(&self, name: &str, text: &str) -> String {
         self.put_bytes(name, text.as_bytes())
     }

@@ -73,20 +73,6 @@ pub enum StoreError {
     /// The host could not read the transcript, or could not read or store an artifact.
     #[error("{0}")]
     Transcript(EngineError),
-    /// The file was written by another version of this program, older or newer. It is built again
-    /// from the transcript.
-    #[error(
-        "{} has schema version {found}, and this program uses version {known}; it is rebuilt from the \
-         host's record when a session is next opened", path.display()
-    )]
-    OtherVersion {
-        /// The file.
-        path: PathBuf,
-        /// The schema version of the file.
-        found: i64,
-        /// The version that this program makes.
-        known: i64,
-    },
     /// The file is an SQLite database of another program, so it is neither read nor changed.
     #[error("{} is a database, but not a store of this engine; choose another data directory", .0.display())]
     Foreign(PathBuf),

@@ -3,8 +3,8 @@
 //! The host owns the transcript. The texts of messages are read from it through a [`Source`], and
 //! summaries are stored as artifacts beside it. The file holds what can be computed from both: the
 //! search index, vectors, a row of metadata for each message, and a copy of the summaries. If the
-//! file is missing, damaged or of another version, it is deleted and built again. The same happens
-//! to the rows of one session if they do not match its transcript.
+//! file is missing or damaged, it is built again. The same happens to the rows of one session if they
+//! do not match its transcript.
 //!
 //! A delivery is committed in one transaction, and a message that is delivered again is recognised
 //! by its id. All writes go through one connection behind a lock. A read is a snapshot on a
@@ -66,8 +66,10 @@ pub(crate) use summaries::{
 };
 pub(crate) use varint::{put as put_varint, take as take_varint, take_usize};
 
-/// The name of the database in the data directory of the engine.
-pub const FILE_NAME: &str = "lcm.sqlite3";
+/// The name of the database in the data directory of the engine. The number is the version of the
+/// tables. Programs with other tables have a file of their own, so an older and a newer one can run
+/// at the same time.
+pub const FILE_NAME: &str = "lcm-7.sqlite3";
 
 /// The number of a session in this store. It means nothing in another store and is not reused after
 /// the session is deleted, so use the name of the session outside of the store. A session whose rows
@@ -199,9 +201,9 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the store in `directory` and creates the file if there is none. A file that is damaged
-    /// or of another version is deleted and created again, because the host has everything it was
-    /// built from.
+    /// Opens the store in `directory` and creates the file if there is none. A damaged file is
+    /// deleted and created again, because the host has everything it was built from. Files of other
+    /// versions are deleted if nobody has written them for a day.
     ///
     /// # Errors
     /// Returns an error if the directory cannot be written, or if the file is a database of another
@@ -215,7 +217,7 @@ impl Store {
         };
         let opened = match open().map_err(|error| error.at(&path)) {
             // Building the file again from the transcript is simpler and safer than repairing it.
-            Err(StoreError::Damaged(_) | StoreError::OtherVersion { .. }) => {
+            Err(StoreError::Damaged(_)) => {
                 remove_database(&path);
                 open()
             }
@@ -290,8 +292,8 @@ impl Store {
     /// the file cannot be written. Every write to the result fails.
     ///
     /// # Errors
-    /// Returns an error if there is no file, if it is damaged or of another version, or if its log
-    /// cannot be read without writing.
+    /// Returns an error if there is no file, if it is damaged, or if its log cannot be read without
+    /// writing.
     pub fn open_to_read(directory: &Path, settings: StoreSettings) -> Result<Self, StoreError> {
         let path = directory.join(FILE_NAME);
         let database = Database::open_to_read(&path, settings).map_err(|error| error.at(&path))?;

@@ -10,6 +10,7 @@ use contexture_engine_api::{
     ModelRequest, Outcome, SUMMARY_MARK, WindowState,
 };
 use contexture_lcm::Lcm;
+use contexture_lcm::store::FILE_NAME;
 use contexture_testkit::{Chat, MODEL_NAME, ScriptedHost, ScriptedModel, Session, count};
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -54,7 +55,7 @@ impl Play {
     }
 
     fn database(&self) -> Connection {
-        Connection::open(self.session.host.data_dir().join("lcm.sqlite3")).unwrap()
+        Connection::open(self.session.host.data_dir().join(FILE_NAME)).unwrap()
     }
 
     fn tokens(&self) -> u64 {

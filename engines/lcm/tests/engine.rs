@@ -9,6 +9,7 @@ use contexture_engine_api::{
     Entry, FailureKind, MessageId, Outcome, ToolCall, WindowState,
 };
 use contexture_lcm::Lcm;
+use contexture_lcm::store::FILE_NAME;
 use contexture_testkit::{Chat, ScriptedHost, ScriptedModel, Session, order};
 use serde_json::{Value, json};
 
@@ -226,7 +227,7 @@ fn a_call_that_returns_late_revives_nothing_that_was_cut_off() {
 #[test]
 fn an_older_copy_of_the_index_learns_of_a_cut_that_nothing_followed() {
     let (host, chat) = (answers(), chat());
-    let file = host.data_dir().join("lcm.sqlite3");
+    let file = host.data_dir().join(FILE_NAME);
     drop(open(&host, &chat));
     let copy = std::fs::read(&file).unwrap();
     let mut session = open(&host, &chat);

@@ -11,7 +11,7 @@ mod small_host;
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use contexture_engine_api::{
     Delivery, EngineError, EngineFactory, MessageId, MessageView, StoreCommand,
@@ -236,7 +236,7 @@ fn a_disk_that_is_full_loses_nothing_and_goes_on_once_there_is_room() {
     std::fs::write(&filler, &rest).unwrap();
     let full = format!(
         "storage: the disk is full, so {} cannot be written; free some space, then try again: nothing was lost",
-        disk.path().join("lcm.sqlite3").display()
+        disk.path().join(FILE_NAME).display()
     );
     let mut why = None;
     for _ in 0..200 {
@@ -418,8 +418,6 @@ fn whatever_befalls_the_file_all_of_it_is_made_anew() {
             .unwrap();
     };
     let changes = [
-        "PRAGMA user_version = 2",
-        "PRAGMA user_version = 99",
         "DELETE FROM messages",
         "DELETE FROM messages WHERE id = (SELECT max(id) FROM messages)",
         "UPDATE messages SET hash = 0",
@@ -479,6 +477,34 @@ fn whatever_befalls_the_file_all_of_it_is_made_anew() {
         assert_eq!(found["total"].as_u64().unwrap(), 1, "{name}: {found}");
         host.engine.end();
     }
+}
+
+/// While a program is updated, the version before may still run on the same home.
+#[test]
+fn the_file_of_another_version_stays_until_nobody_has_written_it_for_a_day() {
+    let directory = tempfile::tempdir().unwrap();
+    let long_ago = SystemTime::now() - Duration::from_secs(25 * 60 * 60);
+    let make = |name: &str, is_old: bool| {
+        let file = std::fs::File::create(directory.path().join(name)).unwrap();
+        if is_old {
+            file.set_modified(long_ago).unwrap();
+        }
+    };
+    make("lcm-6.sqlite3", false);
+    // What was written last is in the log.
+    make("lcm-8.sqlite3", true);
+    make("lcm-8.sqlite3-wal", false);
+    make("lcm.sqlite3", true);
+    make("lcm-5.sqlite3", true);
+    make("lcm-5.sqlite3-wal", true);
+    make("notes.sqlite3", true);
+    drop(Store::open(directory.path(), StoreSettings::default()).unwrap());
+    assert_eq!(
+        files_in(directory.path()),
+        [
+            "lcm-6.sqlite3", FILE_NAME, "lcm-8.sqlite3", "lcm-8.sqlite3-wal", "notes.sqlite3"
+        ]
+    );
 }
 
 #[test]

@@ -352,7 +352,7 @@ impl Driver {
         self.shut_down()?;
         self.backups += 1;
         let to = self.home.path().join(format!("backup-{}", self.backups));
-        let file = self.engine_dir().join("lcm.sqlite3");
+        let file = self.engine_dir().join(contexture_lcm::store::FILE_NAME);
         match file.exists() {
             true => {
                 fs::copy(file, &to).map_err(|error| error.to_string())?;
@@ -366,7 +366,7 @@ impl Driver {
     pub(crate) fn put_back(&mut self, backup: &PathBuf) -> Result<(), String> {
         self.lose_store()?;
         fs::create_dir_all(self.engine_dir()).map_err(|error| error.to_string())?;
-        let file = self.engine_dir().join("lcm.sqlite3");
+        let file = self.engine_dir().join(contexture_lcm::store::FILE_NAME);
         fs::copy(backup, file).map_err(|error| error.to_string())?;
         Ok(())
     }

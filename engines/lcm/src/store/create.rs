@@ -11,18 +11,24 @@
 use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
 use std::path::Path;
+use std::time::Duration;
 
 use contexture_engine_api::{private_file_options, sqlite_file};
 use rusqlite::OpenFlags;
 
 use super::database::connect;
-use super::schema;
+use super::{FILE_NAME, remove_database, schema};
 use crate::error::StoreError;
 
 /// The suffix of files that are being built. A random number follows it.
 const BUILDING: &str = ".new-";
 
-/// Creates the store's file if there is none, and removes what killed processes have left.
+/// How long a file of another version is kept after it was last written. While a program is updated
+/// on several machines, or when the update is taken back, the other version still needs it.
+const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Creates the store's file if there is none, and removes what killed processes and other versions
+/// have left.
 ///
 /// # Errors
 /// Returns an error if the directory cannot be written or the disk is full. The name of the store
@@ -33,6 +39,7 @@ pub(super) fn create_if_missing(path: &Path) -> Result<(), StoreError> {
         false => make(path),
     };
     remove_leftovers(path);
+    remove_other_versions(path);
     match made {
         // Another process was faster. It may also have removed this file as a leftover.
         Err(_) if path.exists() => Ok(()),
@@ -102,6 +109,25 @@ fn remove_leftovers(path: &Path) {
         if entry.file_name().to_string_lossy().starts_with(&prefix) {
             // A file that cannot be removed only takes up space.
             let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Removes the files of other versions that nobody has written for [`KEPT_FOR`].
+fn remove_other_versions(path: &Path) {
+    let entries = path.parent().map(std::fs::read_dir);
+    for entry in entries.into_iter().flatten().flatten().flatten() {
+        let (name, file) = (entry.file_name(), entry.path());
+        let name = name.to_string_lossy();
+        let is_other = name != FILE_NAME && name.starts_with("lcm") && name.ends_with(".sqlite3");
+        let is_fresh = |suffix| {
+            let data = sqlite_file(&file, suffix).metadata();
+            let written = data.and_then(|data| data.modified());
+            // A time in the future is one of a clock that was changed.
+            written.is_ok_and(|at| at.elapsed().unwrap_or_default() < KEPT_FOR)
+        };
+        if is_other && !is_fresh("") && !is_fresh("-wal") {
+            remove_database(&file);
         }
     }
 }

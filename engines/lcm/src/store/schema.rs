@@ -1,7 +1,7 @@
 //! The tables of the database, and the check of a file before it is opened.
 //!
-//! There are no migrations. The file holds derived data, so a file of another version is deleted
-//! and built again from the transcript.
+//! There are no migrations. The file holds derived data, so each version of the tables has a file of
+//! its own ([`FILE_NAME`](super::FILE_NAME)), which is built from the transcript.
 //!
 //! The keys of messages and nodes contain the number of their session: `session << 32 | ordinal`.
 //! So everything of a session is stored together, is read in order and can be deleted as one range.
@@ -20,9 +20,7 @@ use crate::error::StoreError;
 /// The application id "CtxL", by which `file` and this program recognise the database.
 const APPLICATION_ID: i64 = 0x4374_784c;
 
-/// The version of the tables. Increase it with every change of them.
-const VERSION: i64 = 7;
-
+/// With every change of them, increase the number in [`FILE_NAME`](super::FILE_NAME).
 const TABLES: &str = r"
 -- Numbers are never reused, because an open engine keeps the number of its session.
 CREATE TABLE sessions(
@@ -162,9 +160,8 @@ const PAGE_BYTES: usize = 4_096;
 /// Checks the header of a file before SQLite opens it, so that a foreign file is never changed.
 ///
 /// # Errors
-/// Returns [`StoreError::Damaged`] if the file is missing or not a valid database,
-/// [`StoreError::Foreign`] if it belongs to another program, and [`StoreError::OtherVersion`] if
-/// its tables are of another version.
+/// Returns [`StoreError::Damaged`] if the file is missing or not a valid database, and
+/// [`StoreError::Foreign`] if it belongs to another program.
 pub(super) fn check_file(path: &Path) -> Result<(), StoreError> {
     let Some(header) = header(path)? else {
         return Err(StoreError::Damaged("it has no header".into()));
@@ -180,18 +177,10 @@ pub(super) fn check_file(path: &Path) -> Result<(), StoreError> {
     if header[21..24] != [64, 32, 32] || number(44) > 4 {
         return Err(StoreError::Damaged("its header is invalid".into()));
     }
-    if number(68) != APPLICATION_ID {
-        return Err(StoreError::Foreign(path.to_owned()));
-    }
-    // SQLite writes the version when the file is created, so it is in the file and not only in the
-    // log.
-    match number(60) {
-        VERSION => Ok(()),
-        found => Err(StoreError::OtherVersion {
-            path: path.to_owned(),
-            found,
-            known: VERSION,
-        }),
+    // SQLite writes the id when the file is created, so it is in the file and not only in the log.
+    match number(68) == APPLICATION_ID {
+        true => Ok(()),
+        false => Err(StoreError::Foreign(path.to_owned())),
     }
 }
 
@@ -221,7 +210,6 @@ pub(super) fn create_tables(connection: &mut Connection) -> Result<(), StoreErro
     let transaction = connection.transaction()?;
     transaction.execute_batch(TABLES)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-    transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()?;
     Ok(())
 }
