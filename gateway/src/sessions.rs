@@ -113,7 +113,12 @@ impl OpenSession {
         for warning in session.take_warnings() {
             tracing::warn!(session = %spec.id, "{warning}");
         }
-        let own_tools = session.tools()?.into_iter().map(|tool| tool.name).collect();
+        // The turn goes on without them. If the engine's process ended, the turn starts it again.
+        let tools = session.tools().unwrap_or_else(|error| {
+            tracing::warn!(session = %spec.id, "the tools of the engine are not known: {error}");
+            Vec::new()
+        });
+        let own_tools = tools.into_iter().map(|tool| tool.name).collect();
         let hidden = HiddenRounds::load(host.record(), &spec.id).unwrap_or_else(|error| {
             tracing::warn!(
                 session = %spec.id,
