@@ -216,12 +216,13 @@ impl SessionCell {
         host: &Host,
         spec: &SessionSpec,
     ) -> Result<SessionGuard<'_>, SessionError> {
-        // A session with a substitute engine is closed once its own engine may load again, for
-        // example after a plugin was installed.
+        // A session with a substitute engine is closed once its own engine may load again: after a
+        // plugin was installed, or if only the start of its process failed.
         let may_load = |open: &OpenSession| {
             open.session.stands_in().is_some() && {
                 host.look_at_plugins();
                 !open.session.runs_with(&host.engines())
+                    || open.session.engine().may_start_configured()
             }
         };
         if self.open.as_ref().is_some_and(may_load) {

@@ -635,6 +635,50 @@ async fn an_engine_that_panics_offers_no_tools_any_more_and_is_warned_of_once() 
     );
 }
 
+/// A program that does not start may start a moment later, and one that ends before the first turn is started again.
+/// Neither costs a session its engine, or a request its session.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_gets_its_engine_as_soon_as_its_program_starts() {
+    let script = include_str!("../../tests/tests/faulty_engine.py");
+    let begins = "settings = {}\n";
+    let stage = Stage::new("");
+    let folder = stage.home.path().join("plugins/context_engine/faulty");
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = |name: &str| folder.join(name);
+    let starts = format!("{begins}if os.path.exists(\"broken\"): sys.exit(7)\n");
+    std::fs::write(file("engine.py"), script.replace(begins, &starts)).unwrap();
+    std::fs::write(file("helper.py"), "NAME = \"faulty\"\n").unwrap();
+    let manifest = "name: faulty\nversion: \"1\"\ncommand: [python3, engine.py]\n";
+    std::fs::write(file("plugin.yaml"), manifest).unwrap();
+    stage.configure(
+        "context: {engine: faulty, supervision: {quarantine_ms: 200}, engines: {faulty: {fault: \"exit:tools\"}}}\n",
+    );
+    stage.provider.answer_with(|_| Answer::text("Yes."));
+    let gateway = stage.gateway().await;
+    let mut agent = Agent::new(Api::Messages, &gateway.base, "a");
+    let status = async |agent: &mut Agent| {
+        agent.user("Hello");
+        let said = agent.go_on().await;
+        let header = |name| said.header(name).to_owned();
+        (header("x-contexture-status"), header("x-contexture-reason"))
+    };
+    std::fs::write(file("broken"), "").unwrap();
+    // The last of them is in quarantine.
+    for _ in 0..4 {
+        let (told, why) = status(&mut agent).await;
+        assert!(why.contains("exited with code 7"), "{why}");
+        assert_eq!(told, "fallback");
+    }
+    std::fs::remove_file(file("broken")).unwrap();
+    let until = std::time::Instant::now() + Duration::from_secs(10);
+    while status(&mut agent).await.0 != "managed" {
+        assert!(std::time::Instant::now() < until);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let mut new = Agent::new(Api::Messages, &gateway.base, "b");
+    assert_eq!(status(&mut new).await.0, "managed");
+}
+
 /// New sessions use a build that is installed while a gateway runs, without a signal. A session that meets a
 /// half-finished installation falls back, says so, and changes over as soon as possible.
 #[tokio::test(flavor = "multi_thread")]

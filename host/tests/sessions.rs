@@ -732,12 +732,12 @@ fn a_session_whose_engine_can_no_longer_be_opened_goes_on_with_the_built_in_one(
     home.configure("stays_closed: true");
     for id in ["new", "old"] {
         let mut session = open(id);
-        assert!(session.engine().is_builtin(), "{id}");
+        assert!(session.stands_in().is_some(), "{id}");
         let warnings = session.take_warnings().join("\n");
         assert!(warnings.contains("told to stay closed"), "{id}: {warnings}");
     }
     home.configure("");
-    assert!(!open("old").engine().is_builtin());
+    assert_eq!(open("old").stands_in(), None);
 }
 
 #[test]

@@ -150,7 +150,8 @@ fn a_session_that_cannot_be_opened_leaves_the_process_to_others() {
     let home = misbehaving("error:open", "");
     let engines = engines(&home);
     let mut living = Living::under(&engines, &home, "s");
-    assert_eq!(living.session.engine().name(), "compressor");
+    let why = living.session.stands_in().unwrap();
+    assert!(why.contains("failed in open"), "{why}");
     let before = processes(home.path());
     assert_eq!(before.len(), 1);
     drop(Living::under(&engines, &home, "other"));

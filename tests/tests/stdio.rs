@@ -245,6 +245,41 @@ fn an_end_while_the_engine_only_looks_costs_nothing_either() {
     }
 }
 
+/// Whatever keeps an engine from being opened may pass. After a few failures there is a pause between two tries.
+#[test]
+fn an_engine_that_fails_to_open_is_tried_again_by_the_next_turns() {
+    let home = with_script("", ", quarantine_ms: 1000");
+    let file = |name: &str| home.plugin_dir("faulty").join(name);
+    let opens = "    if method == \"open\":\n";
+    let fails = format!(
+        "{opens}        open(\"opened\", \"a\").write(\".\")\n        if os.path.exists(\"broken\"): sys.exit(3)\n"
+    );
+    std::fs::write(file("engine.py"), SCRIPT.replace(opens, &fails)).unwrap();
+    std::fs::write(file("broken"), "").unwrap();
+    let mut living = Living::new(&home, "s");
+    let told = living.session.take_warnings().join("\n");
+    assert!(
+        told.contains("the built-in compressor runs for now") && told.contains("failed in open"),
+        "{told}"
+    );
+    for _ in 0..3 {
+        assert_eq!(living.session.engine().quarantine(), None);
+        living.turn(10);
+    }
+    assert!(living.session.engine().quarantine().is_some());
+    let tries = std::fs::read(file("opened")).unwrap().len();
+    assert_eq!(tries, 3, "one with the session, and two with turns");
+    std::fs::remove_file(file("broken")).unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    while living.session.stands_in().is_some() {
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(50));
+        living.turn(10);
+    }
+    let report = living.compacted().compaction.unwrap();
+    assert_eq!(report.engine, "faulty");
+}
+
 #[test]
 fn a_script_that_does_not_begin_is_replaced_by_the_built_in() {
     let opened = |home: &Home| {

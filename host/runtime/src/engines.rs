@@ -370,9 +370,12 @@ impl Engines {
     /// it is `None`, the configuration chooses the engine and decides what happens when it cannot
     /// be opened. Everything that the user should know about the choice is added to `warnings`.
     ///
-    /// If the configured engine is in quarantine and a fallback is allowed, the result is an engine
-    /// that is [stalled](Opened::is_stalled), and the built-in compressor serves the session until
-    /// a later turn can open it.
+    /// If the configured engine fails to open or is in quarantine, and a fallback is allowed, the
+    /// result is an engine that is [stalled](Opened::is_stalled), and the built-in compressor serves
+    /// the session until a later turn can open it. If its process does not start, nothing is known of
+    /// the engine, so the session has to be opened again
+    /// ([`may_start_configured`](Opened::may_start_configured)). A plugin that is missing or does not
+    /// fit this host is tried again only by new [`Engines`].
     ///
     /// # Errors
     /// Returns [`OpenError`] if the engine cannot be opened and no fallback is allowed, or if its
@@ -386,6 +389,7 @@ impl Engines {
         let mut resolution = resolve(&self.catalog, self.config(), named)?;
         let falls_back = self.config().context.on_failure == OnFailure::Fallback;
         let may_wait = named.is_none() && falls_back;
+        let mut unstarted = None;
         loop {
             match self.open_choice(&resolution, occasion, may_wait) {
                 Ok(mut opened) => {
@@ -394,9 +398,10 @@ impl Engines {
                     }
                     if resolution.engine == Choice::BuiltIn && resolution.requested != BUILT_IN {
                         opened.stands_in = resolution.warnings.last().cloned();
+                        opened.unstarted = unstarted;
                     }
                     warnings.append(&mut resolution.warnings);
-                    if let Some(reason) = opened.quarantine() {
+                    if let Some(reason) = opened.supervised.absence() {
                         warnings.push(format!("the built-in {BUILT_IN} runs for now: {reason}"));
                     }
                     return Ok(opened);
@@ -404,13 +409,9 @@ impl Engines {
                 Err(Failure::Load(reason)) => {
                     resolution = resolution.after_load_failure(&reason)?;
                 }
-                // An engine that fails to open is treated like one that fails in its first call.
-                Err(Failure::Open(OpenError::Call(error)))
-                    if may_wait && resolution.engine != Choice::BuiltIn =>
-                {
-                    let warning = format!("the built-in {BUILT_IN} runs instead: {error}");
-                    resolution.warnings.push(warning);
-                    resolution.engine = Choice::BuiltIn;
+                Err(Failure::Start(error)) => {
+                    resolution = resolution.after_load_failure(&error.to_string())?;
+                    unstarted = Some(resolution.requested.clone());
                 }
                 Err(Failure::Open(error)) => return Err(error),
             }
@@ -430,15 +431,17 @@ impl Engines {
         command: &StoreCommand,
     ) -> Result<serde_json::Value, OpenError> {
         let resolution = resolve(&self.catalog, self.config(), named)?;
-        let found = self
-            .find(&resolution.engine)
-            .map_err(|failure| match failure {
-                Failure::Open(error) => error,
-                Failure::Load(reason) => match resolution.after_load_failure(&reason) {
-                    Ok(_) => OpenError::NotLoaded(reason),
-                    Err(error) => error.into(),
-                },
-            })?;
+        let found = self.find(&resolution.engine).map_err(|failure| {
+            let reason = match failure {
+                Failure::Open(error) => return error,
+                Failure::Start(error) => error.to_string(),
+                Failure::Load(reason) => reason,
+            };
+            match resolution.after_load_failure(&reason) {
+                Ok(_) => OpenError::NotLoaded(reason),
+                Err(error) => error.into(),
+            }
+        })?;
         // The directory is not created here: a store command only reads or repairs what exists.
         // Opening a session creates it.
         let data_dir = self.data_dir(&found.name);
@@ -566,7 +569,8 @@ impl Engines {
         let _watch = watch_load(&origin, Duration::from_millis(deadline));
         let loaded = self
             .supervisor
-            .load(&manifest.name, move || load(&read, &name))
+            // A library that does not fit would not fit later either, so that is no failure.
+            .load(&manifest.name, move || Ok(load(&read, &name)))
             .map_err(|error| not_loaded(error, &origin))?;
         let plugin = loaded.map_err(Failure::Load)?;
         check_asks(manifest, &plugin.description().about).map_err(Failure::Load)?;
@@ -592,9 +596,7 @@ impl Engines {
         let starting = launch.clone();
         let process = (self.supervisor)
             .load(&manifest.name, move || StdioProcess::start(&starting))
-            .map_err(|error| error.to_string())
-            .and_then(|started| started)
-            .map_err(Failure::Load)?;
+            .map_err(Failure::Start)?;
         let about = process.description().about.clone();
         check_asks(manifest, &about).map_err(Failure::Load)?;
         let described = Arc::clone(&process);
@@ -633,9 +635,7 @@ impl Engines {
         let started = Arc::clone(&isolated);
         let description = (self.supervisor)
             .load(name, move || started.description())
-            .map_err(|error| error.to_string())
-            .and_then(|described| described)
-            .map_err(Failure::Load)?;
+            .map_err(Failure::Start)?;
         let engine = Arc::clone(&isolated);
         Ok(ChosenEngine {
             name: name.to_owned(),
@@ -682,9 +682,9 @@ impl Engines {
         Ok(isolated)
     }
 
-    /// Opens a prepared engine for a session. If `may_wait` is set and the engine is in quarantine,
-    /// the result is an engine that is not open yet, and another one serves the session until it
-    /// is.
+    /// Opens a prepared engine for a session. If `may_wait` is set and the engine fails or is in
+    /// quarantine, the result is an engine that is not open yet, and another one serves the session
+    /// until it is.
     fn open_made(
         &self,
         found: ChosenEngine,
@@ -717,7 +717,7 @@ impl Engines {
             Ok(opened)
         };
         let supervised = match open() {
-            Err(OpenError::Call(error @ CallError::Quarantined { .. })) if may_wait => {
+            Err(OpenError::Call(error)) if may_wait => {
                 let reason = error.to_string();
                 (self.supervisor).absent(name, occasion.session, Arc::clone(&state), reason)
             }
@@ -733,6 +733,7 @@ impl Engines {
             failed_in_store: false,
             untold: Vec::new(),
             stands_in: None,
+            unstarted: None,
         })
     }
 
@@ -844,11 +845,13 @@ struct ChosenEngine {
     is_shared: bool,
 }
 
-/// Why a chosen engine is not open. Only the first kind may lead to a fallback by
+/// Why a chosen engine is not open. Only the first two kinds may lead to a fallback by
 /// `on_load_failure`.
 enum Failure {
     /// Its plugin cannot be loaded, with the reason.
     Load(String),
+    /// Its process does not start, which may pass.
+    Start(CallError),
     /// It was loaded and cannot be opened, or nothing may replace it.
     Open(OpenError),
 }

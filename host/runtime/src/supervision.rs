@@ -381,7 +381,7 @@ pub(crate) struct Supervised {
     /// The engine. `None` if the session is closed to it.
     cell: Option<EngineCell>,
     closed: String,
-    /// Whether the engine was in quarantine when the session opened, so that it was never opened.
+    /// Whether the engine could not be opened when the session was.
     is_absent: bool,
     /// The abandoned call, if that is why the session is closed to the engine.
     given_up: Option<GivenUp>,
@@ -448,20 +448,27 @@ impl Supervisor {
         self.run(engine, "create", Deadline::Short, &Arc::default(), create)
     }
 
-    /// Loads a plugin's library. This is a supervised call, because the library's constructors run
-    /// code of the plugin.
+    /// Loads a plugin's library or starts its process. This is a supervised call, because both run
+    /// code of the plugin. A message that `load` returns counts as a failure, so it is for what may
+    /// pass, such as a process that does not start while there is no memory.
     ///
     /// # Errors
-    /// Returns [`CallError`] if the load panics, hangs, or the engine is in quarantine.
+    /// Returns [`CallError`] if the load fails, panics, hangs, or the engine is in quarantine.
     pub(crate) fn load<T: Send + 'static>(
         &self,
         engine: &str,
-        load: impl FnOnce() -> T + Send + 'static,
+        load: impl FnOnce() -> Result<T, String> + Send + 'static,
     ) -> Result<T, CallError> {
         let engine = (engine, NO_SESSION);
         self.run(engine, "load", Deadline::Short, &Arc::default(), || {
-            Ok(load())
+            load().map_err(EngineError::Other)
         })
+    }
+
+    /// Whether the process of an engine would be started now. It is not while the engine is in
+    /// quarantine for failed starts.
+    pub(crate) fn may_start(&self, engine: &str) -> bool {
+        self.health.refusal(engine, NO_SESSION).is_none()
     }
 
     /// Drops an object of an engine. This is a supervised call, because the destructor is code of
@@ -549,9 +556,9 @@ impl Supervisor {
         })
     }
 
-    /// Creates the placeholder for an engine that is in quarantine and therefore not opened. It
-    /// behaves like an engine whose call was abandoned: it is stalled, and the session's next turn
-    /// tries to open it.
+    /// Creates the placeholder for an engine that failed to open, or was in quarantine. It behaves
+    /// like an engine whose call was abandoned: it is stalled, and the session's next turn tries to
+    /// open it.
     pub(crate) fn absent(
         self: &Arc<Self>,
         engine: &str,
@@ -872,8 +879,7 @@ impl Supervised {
         &self.closed
     }
 
-    /// Returns why the engine is in quarantine now, for this session or for all. An engine that was
-    /// never opened keeps its original reason when the quarantine is over. `None` if it may be
+    /// Returns why the engine is in quarantine now, for this session or for all. `None` if it may be
     /// called.
     pub(crate) fn quarantine(&self) -> Option<String> {
         let refusal = self.supervisor.health.refusal(&self.engine, &self.session);
@@ -881,13 +887,21 @@ impl Supervised {
             engine: self.engine.clone(),
             reason,
         });
-        let absent = self.is_absent.then(|| self.closed.clone());
-        refusal.map(|error| error.to_string()).or(absent)
+        refusal.map(|error| error.to_string())
+    }
+
+    /// Returns why the engine is not open, if it could not be opened yet.
+    pub(crate) fn absence(&self) -> Option<String> {
+        self.is_absent.then(|| self.closed.clone())
+    }
+
+    /// Whether the process of another engine could be started now, see [`Supervisor::may_start`].
+    pub(crate) fn may_start(&self, engine: &str) -> bool {
+        self.supervisor.may_start(engine)
     }
 
     /// Whether the session cannot call the engine, but a later turn may: a call was abandoned, the
-    /// engine's process ended, or the engine was in quarantine and not opened. A panic does not
-    /// count.
+    /// engine's process ended, or the engine could not be opened. A panic does not count.
     pub(crate) fn is_stalled(&self) -> bool {
         let isolated = self.state.isolated.as_ref();
         let has_ended = |isolated: &Arc<dyn EngineProcess>| {

@@ -51,6 +51,8 @@ pub(crate) struct EngineLink {
     session: String,
     engines: Arc<Engines>,
     engine: Opened,
+    /// Whether the engine failed to open with the session. The first turn then does not try again.
+    has_just_failed: bool,
     /// The built-in compressor. It is opened when the engine first fails and `context.on_failure`
     /// is `fallback`.
     fallback: Option<Opened>,
@@ -96,10 +98,12 @@ impl EngineLink {
         let mut warned = Vec::new();
         let opened = engines.open(options.engine.as_deref(), &occasion, &mut warned);
         warned.into_iter().for_each(|warning| warnings.add(warning));
+        let engine = opened?;
         Ok(Self {
             session: session.to_owned(),
             engines: Arc::clone(engines),
-            engine: opened?,
+            has_just_failed: engine.is_stalled() && engine.quarantine().is_none(),
+            engine,
             fallback: None,
             lender,
             background: Background::by(options.background),
@@ -161,7 +165,7 @@ impl EngineLink {
     /// the same object is used. Otherwise the engine is opened again, and the abandoned object is
     /// never used again. In both cases the messages of the call are delivered again.
     pub(crate) fn reopen(&mut self, current: &ConversationState) {
-        if !self.engine.is_stalled() {
+        if !self.engine.is_stalled() || std::mem::take(&mut self.has_just_failed) {
             return;
         }
         let name = self.engine.name().to_owned();

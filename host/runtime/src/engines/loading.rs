@@ -46,10 +46,11 @@ pub(crate) fn load_plugin(library: &Path, deadline: Duration) -> Result<Plugin, 
     });
     let (path, name) = (library.to_owned(), library.display().to_string());
     let _watch = watch_load(&name, deadline);
-    let loaded = supervisor.load(&name, move || Plugin::load(&path, &HOST));
+    let loaded = supervisor.load(&name, move || Ok(Plugin::load(&path, &HOST)));
     match loaded.map_err(|error| not_loaded(error, &name)) {
         Ok(loaded) => loaded.map_err(|error| error.to_string()),
         Err(Failure::Load(why)) => Err(why),
+        Err(Failure::Start(error)) => Err(error.to_string()),
         Err(Failure::Open(error)) => Err(error.to_string()),
     }
 }

@@ -24,6 +24,8 @@ pub struct Opened {
     /// Why this engine was opened instead of the configured one. `None` if it is the configured
     /// one.
     pub(super) stands_in: Option<String>,
+    /// The configured engine, if this one was opened because the process of that one did not start.
+    pub(super) unstarted: Option<String>,
 }
 
 impl Opened {
@@ -56,13 +58,22 @@ impl Opened {
     }
 
     /// Returns why the configured engine does not serve this session: this one was opened instead,
-    /// or it is [closed](Self::is_closed), or it is in [quarantine](Self::quarantine). Returns
-    /// `None` if the configured engine works.
+    /// or it is [closed](Self::is_closed), in [quarantine](Self::quarantine), or could not be opened
+    /// yet. Returns `None` if the configured engine works.
     pub fn stands_in(&self) -> Option<String> {
         let closed = || (self.is_closed()).then(|| self.supervised.closed().to_owned());
         (self.stands_in.clone())
             .or_else(closed)
             .or_else(|| self.quarantine())
+            .or_else(|| self.supervised.absence())
+    }
+
+    /// Whether this engine was opened because the process of the configured one did not start, and
+    /// that may be tried again now. To try it, open the session again. After several failures there
+    /// are pauses, which grow.
+    pub fn may_start_configured(&self) -> bool {
+        let unstarted = self.unstarted.as_ref();
+        unstarted.is_some_and(|engine| self.supervised.may_start(engine))
     }
 
     /// Returns why the engine is not called for now: it kept failing, in this session or in
@@ -79,7 +90,7 @@ impl Opened {
     }
 
     /// Whether the session cannot call the engine now, but may again: a call was abandoned, its
-    /// process ended, or it was in quarantine when the session opened. [Take it
+    /// process ended, or it could not be opened when the session was. [Take it
     /// back](Self::take_back) if possible, and otherwise open a new one.
     pub fn is_stalled(&self) -> bool {
         self.supervised.is_stalled()

@@ -397,15 +397,18 @@ impl Record {
         if verdict == Verdict::Stuck && session != NO_SESSION {
             self.stuck.insert(session.to_owned());
         }
+        let place = match session {
+            NO_SESSION => "",
+            _ => " in this session",
+        };
         if own.stuck >= STUCK_IN_SESSION && verdict == Verdict::Stuck {
             let reason = format!(
-                "{} of its threads in this session do not return; last: {last}",
+                "{} of its threads{place} do not return; last: {last}",
                 own.stuck
             );
             own.quarantine.begin(policy.quarantine, reason);
         } else if in_a_row >= policy.failure_limit {
-            let reason =
-                format!("it failed {in_a_row} times in a row in this session; last: {last}");
+            let reason = format!("it failed {in_a_row} times in a row{place}; last: {last}");
             own.quarantine.begin(policy.quarantine, reason);
         } else {
             // If this was the probe, its result is known, so other calls are no longer refused for
