@@ -7,6 +7,9 @@
 //! [`Texts`] knows a text by the messages that it is about, whether their node exists or not. Which
 //! texts are wanted is decided in `compact`. Nothing here is stored: if the process ends, the texts
 //! are written again.
+//!
+//! The `SummaryCycle` of other engines has one task at a time and keeps what is to be redone in
+//! memory. Here several texts are written at once, and what is to be redone is in the store.
 
 use std::collections::HashMap;
 
