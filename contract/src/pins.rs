@@ -378,7 +378,7 @@ impl Reader {
 /// count, so that a pin ends by what a user remembers of it.
 pub fn is_same_pin(words: &str, other: &str) -> bool {
     let letters = |words: &str| {
-        let own = words.trim_end_matches(|c: char| c.is_whitespace() || ".!。!".contains(c));
+        let own = words.trim_end_matches(|c: char| c.is_whitespace() || ".!。".contains(c));
         let letters = own.chars().filter(|c| !c.is_whitespace());
         letters.flat_map(char::to_lowercase).collect::<String>()
     };

@@ -43,6 +43,7 @@ use crate::limits::{self, ActiveRequest, LimitReached};
 use crate::page;
 use crate::session_key;
 use crate::settings::{ProviderKey, Settings};
+use crate::stream::BYTE_ORDER_MARK;
 use crate::tokens::{self, Caller};
 use crate::trace;
 use crate::unmanaged::{Status, UnmanagedReason};
@@ -212,9 +213,6 @@ fn refused(
     }
     answer
 }
-
-/// The byte order mark of UTF-8.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 const HEALTH: &str = "/healthz";
 const METRICS: &str = "/metrics";

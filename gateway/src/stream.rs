@@ -29,6 +29,9 @@ use serde_json::{Value, json};
 use crate::api::Api;
 pub(crate) use reader::AnswerReader;
 
+/// The byte order mark of UTF-8, with which JSON and streams of events may begin.
+pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// A call of one of the engine's tools by the model. The arguments are the JSON text that the model
 /// wrote, which may be invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -32,6 +32,7 @@ use crate::headers;
 use crate::limits::ActiveRequest;
 use crate::overflow::{Overflow, overflow};
 use crate::sessions::SessionSlot;
+use crate::stream::BYTE_ORDER_MARK;
 use crate::stream::sse::Events;
 use crate::trace::ModelCall;
 use crate::unmanaged::{Status, UnmanagedReason};
@@ -138,7 +139,7 @@ fn is_about_the_body(status: StatusCode) -> bool {
 /// Whether a valid request may have become the one that was refused here, so that the client's own
 /// version gets a chance. It gets none if it would not fit the model's window.
 fn may_be_ours(refused: &ProviderRefusal, result: &TurnResult, request: &TurnRequest) -> bool {
-    let is_about_content = !refused.is_overflow && refused.status.is_client_error();
+    let is_about_content = !refused.is_overflow && is_about_the_body(refused.status);
     let names_markers = || memchr::memmem::find(&refused.error, b"cache_control").is_some();
     let original = (result.prompt_tokens as f64 * result.client_ratio) as u64;
     is_about_content
@@ -322,7 +323,7 @@ async fn begins_stream(response: &mut reqwest::Response, start: &mut StreamStart
 
 /// Whether these are the first bytes of a stream of events. None if more bytes are needed.
 fn begins_like_events(bytes: &[u8]) -> Option<bool> {
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let bytes = bytes.trim_ascii_start();
     let fields: [&[u8]; 5] = [b":", b"data:", b"event:", b"id:", b"retry:"];
     if fields.iter().any(|field| bytes.starts_with(field)) {

@@ -19,7 +19,7 @@ use super::{Call, Progress, Round, ToolNames, number, set, write_event};
 use crate::api::Api;
 
 /// The members by which a client knows an answer.
-pub(super) const IDENTITY: [&str; 4] = ["id", "created", "created_at", "responseId"];
+const IDENTITY: [&str; 4] = ["id", "created", "created_at", "responseId"];
 
 /// Follows one answer through all of its rounds.
 ///

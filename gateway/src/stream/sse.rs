@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-use super::surrogates;
+use super::{BYTE_ORDER_MARK, surrogates};
 
 /// One event, with the bytes that it arrived in. It borrows from [`Events`], so it has to be
 /// handled before more bytes are pushed.
@@ -102,7 +102,7 @@ impl Events {
 impl<'b> Event<'b> {
     fn of(raw: &'b [u8]) -> Self {
         // A stream may begin with a byte order mark.
-        let text = raw.strip_prefix(b"\xef\xbb\xbf").unwrap_or(raw);
+        let text = raw.strip_prefix(BYTE_ORDER_MARK).unwrap_or(raw);
         let lines = text.split(|byte| matches!(byte, b'\n' | b'\r'));
         let data = lines.filter_map(|line| line.strip_prefix(b"data:"));
         let mut data = data.map(|data| Some(std::str::from_utf8(data).ok()?.trim()));

@@ -250,7 +250,7 @@ pub(super) fn is_name(word: &str) -> bool {
 }
 
 /// The names in a rule. A capital letter makes a word a name, except at the beginning and in German,
-/// where each noun has one.
+/// whose nouns all have one.
 fn names(rule: &str) -> BTreeSet<String> {
     let is_german = directive::reads_as(rule, LanguageNumber::German);
     let is_capital =
