@@ -9,7 +9,9 @@
 //! results come from [`ToolPairs`], and `account` knows what stays. Every rule looks at positions in
 //! the old window, so the check is linear in the number of messages.
 
-use contexture_engine_api::{MessageId, MessageView, ToolPairs, continues_last, in_flight};
+use contexture_engine_api::{
+    MessageId, MessageKind, MessageView, ToolPairs, continues_last, in_flight,
+};
 
 use super::account::{Account, Disposition, WindowEntry};
 use super::violation::Violation;
@@ -228,11 +230,20 @@ impl GroupingCheck<'_> {
     }
 
     /// For each position, the position of the last remaining message that belongs to it. If
-    /// none belongs to it, it is the position itself.
+    /// none belongs to it, it is the position itself. A result that came after a compaction had put
+    /// a summary behind its call no longer belongs to it.
     fn group_ends(&self) -> Vec<usize> {
         let mut ends: Vec<usize> = (0..self.messages.len()).collect();
+        let mut inserted = None;
         for at in 0..self.messages.len() {
-            if let Some(call) = self.pairs.call_of(at).filter(|_| self.account.stays(at)) {
+            if matches!(
+                self.messages[at].kind(),
+                MessageKind::Summary | MessageKind::Notice
+            ) {
+                inserted = Some(at);
+            }
+            let call = self.pairs.call_of(at).filter(|_| self.account.stays(at));
+            if let Some(call) = call.filter(|call| Some(*call) > inserted) {
                 ends[call] = at;
             }
             if continues_last(self.messages, at) && self.account.stays(at) {

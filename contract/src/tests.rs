@@ -313,6 +313,30 @@ fn nothing_new_stands_inside_a_group() {
     assert!(verdict(vec![keep(2), keep(3), keep(4), summary([1, 5]), keep(6)]).is_ok());
 }
 
+/// Its call was kept while others were summarised, and nobody can put the two together again.
+#[test]
+fn a_late_result_is_no_group_with_a_call_that_a_summary_follows() {
+    let calls = [ToolCallView::new("a", "write", ARGUMENTS)];
+    let messages = [
+        MessageView::new(id(1), "user").with_text(LONG),
+        MessageView::new(id(2), "assistant")
+            .with_text(LONG)
+            .with_tool_calls(&calls),
+        MessageView::new(id(3), "user")
+            .with_text(LONG)
+            .with_kind(MessageKind::Summary),
+        MessageView::new(id(4), "assistant").with_text(LONG),
+        MessageView::new(id(5), "tool")
+            .with_text(LONG)
+            .with_result_of("a", "write"),
+        MessageView::new(id(6), "user").with_text("go on"),
+    ];
+    let verdict = |entries| check(&messages, &Compaction::new(entries), &limits(), count);
+    let anew = vec![keep(1), keep(2), summary([3, 4]), keep(5), keep(6)];
+    assert!(verdict(anew).is_ok());
+    assert!(verdict(vec![keep(1), keep(2), summary([3, 4, 5]), keep(6)]).is_err());
+}
+
 #[test]
 fn a_reused_call_id_pairs_by_position() {
     let calls = [ToolCallView::new("x", "ls", "{}")];

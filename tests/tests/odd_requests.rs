@@ -392,6 +392,36 @@ fn every_engine_holds_the_contract_on_what_a_format_can_express() {
     println!("{tried} odd conversations tried, all of them held the contract");
 }
 
+/// A compaction keeps a call that still waits and puts its summary behind it; then the result comes.
+#[test]
+fn a_result_may_come_after_a_compaction() {
+    let home = Home::new();
+    home.configure(CONFIG);
+    let engines = engines(&home);
+    let (_home, stage) = stage();
+    let twice = vec![0, 0, 0];
+    let talk = [
+        Said::Calls("user", Content::Words(42), vec![0, 3]),
+        Said::Calls("assistant", Content::Part(150), twice.clone()),
+        Said::Calls("assistant", Content::Words(306), twice.clone()),
+        Said::Assistant(Content::Absent),
+        Said::Calls("assistant", Content::Words(78), vec![0]),
+        Said::System(Content::Words(348)),
+        Said::Calls("assistant", Content::Part(360), twice),
+        Said::Result(3, Content::Absent),
+        Said::System(Content::Words(42)),
+        Said::Calls("assistant", Content::Words(366), vec![0]),
+        Said::Assistant(Content::Absent),
+    ];
+    for engine in ENGINES {
+        let document = document(Format::OpenAiChat, &talk);
+        for conversation in formats::read(document, Some(Format::OpenAiChat)).unwrap() {
+            let held = played(&engines, &stage, engine, &Arc::new(conversation));
+            assert_eq!(held, Ok(()), "{engine}");
+        }
+    }
+}
+
 /// A system message is an instruction. If it alone stays, nothing is left of the conversation.
 #[test]
 fn a_system_message_is_not_all_that_stays() {
