@@ -263,6 +263,10 @@ impl Member for ZstdFrame {
     }
 }
 
+/// How many [members](Member) a piece of a body may have: 640 MB in the blocks of `bgzip`. Each takes
+/// a tenth of a millisecond, even if it is empty and has 20 bytes.
+const MAX_MEMBERS: usize = 10_000;
+
 /// Undoes a coding, piece by piece. Bodies of gzip and zstd may have several [members](Member). What
 /// follows the last one is ignored.
 struct Decoder {
@@ -334,6 +338,7 @@ impl Decoder {
                 &joined
             }
         };
+        let mut members = 1;
         while !rest.is_empty() && !self.is_over {
             if !self.has_ended {
                 let taken = self.member.write(rest)?;
@@ -345,7 +350,11 @@ impl Decoder {
                 self.has_ended = true;
             }
             match begins_member(self.coding, rest) {
+                Some(true) if members == MAX_MEMBERS => {
+                    return Err(io::Error::other("it has too many compressed parts"));
+                }
                 Some(true) => {
+                    members += 1;
                     self.member.restart()?;
                     self.has_ended = false;
                 }
@@ -481,6 +490,19 @@ mod tests {
             let cut = last[..cut.index(last.len() - 1) + 1].to_vec();
             prop_assert!(in_pieces(coding, &cut, size).is_err());
             prop_assert!(expand(Bytes::from(cut), &[coding], MOST).is_err());
+        }
+    }
+
+    /// Its parts would take seconds of a processor, though it is small and expands to nothing.
+    #[test]
+    fn a_body_of_many_empty_members_is_refused() {
+        for coding in [Coding::Gzip, Coding::Zstd] {
+            let body = compressed(coding, false, b"").repeat(MAX_MEMBERS);
+            let expanded = expand(Bytes::from(body.clone()), &[coding], MOST).unwrap();
+            assert!(expanded.is_empty());
+            let more = [body, compressed(coding, false, b"{}")].concat();
+            let error = expand(Bytes::from(more), &[coding], MOST).unwrap_err();
+            assert!(error.to_string().contains("too many"), "{error}");
         }
     }
 }
