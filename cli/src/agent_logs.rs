@@ -79,7 +79,7 @@ pub(crate) fn choose() -> Result<Option<PathBuf>, CliError> {
     let name_one = "name a file, or `-` to read from stdin: contexture compress INPUT";
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Err(CliError::usage(
-            "no INPUT was given, and there is no terminal to choose one on",
+            "no INPUT was given, and a session can only be chosen at a terminal",
             name_one,
         ));
     }

@@ -75,7 +75,7 @@ pub(crate) struct SessionsArgs {
         help_heading = "What to do"
     )]
     engines: Vec<String>,
-    /// The value of compression.timing; may be given several times [default: each of them]
+    /// A value of compression.timing to test; can be repeated [default: all of them]
     #[arg(
         long = "timing",
         value_parser = timing_parser(),
@@ -89,8 +89,7 @@ pub(crate) struct SessionsArgs {
     /// The agent's model, which decides on the window, the prices and how tokens are counted
     #[arg(long, value_name = "NAME", help_heading = "What to do")]
     model: Option<String>,
-    /// Play only the first N sessions. The largest files come first, files of the same size in the
-    /// order of their paths
+    /// Replay only the first N sessions: the largest files first, files of the same size by path
     #[arg(long, value_name = "N", help_heading = "What to do")]
     limit: Option<NonZeroUsize>,
     /// Print the rows of each session as well

@@ -53,7 +53,7 @@ pub(crate) struct CompressArgs {
     /// The engine that runs, instead of the configured one
     #[arg(long, value_name = "NAME", help_heading = "What to do")]
     engine: Option<String>,
-    /// Let the engine named with --engine take the session over from the one that has it
+    /// Let the engine named with --engine take over the session from the engine that has it
     #[arg(long, requires_all = ["engine", "session"], help_heading = "What to do")]
     rebind: bool,
     /// Keep the session under this id, or continue it: known messages are not stored again, and the
@@ -63,19 +63,19 @@ pub(crate) struct CompressArgs {
     /// The model's whole window, in tokens: 128000, 64k, 1M
     #[arg(long, value_name = "N", value_parser = window::length, help_heading = "What to do")]
     context_length: Option<u64>,
-    /// The agent's model, which decides on the window and how tokens are counted
+    /// The agent's model. It determines the window and how tokens are counted (and, for `bench sessions`, the prices)
     #[arg(long, value_name = "NAME", help_heading = "What to do")]
     model: Option<String>,
     /// A topic to keep in more detail
     #[arg(long, value_name = "TOPIC", help_heading = "What to do")]
     focus: Option<String>,
-    /// Compact even if the engine would not yet
+    /// Compact even if the engine would still wait
     #[arg(long, help_heading = "What to do")]
     force: bool,
     /// The format of the input [default: detected]
     #[arg(long, value_parser = input::format_parser(), help_heading = "Input and output")]
     format: Option<Format>,
-    /// Refuse a log with a line that cannot be read, instead of leaving it out
+    /// Refuse a log with unreadable lines instead of skipping them
     #[arg(long, help_heading = "Input and output")]
     strict: bool,
     /// The format of the output: openai, anthropic, responses, gemini, claude-code, or the input's own.
@@ -83,18 +83,17 @@ pub(crate) struct CompressArgs {
     /// input's own; for a session log openai, or responses if OpenAI compacted it]
     #[arg(long, value_name = "FORMAT", value_parser = input::format_parser(), hide_possible_values = true, help_heading = "Input and output")]
     to: Option<Format>,
-    /// Of a file with several conversations, take the N-th (from 1)
+    /// If the file has several conversations, use the N-th (from 1)
     #[arg(long, value_name = "N", help_heading = "Input and output")]
     select: Option<usize>,
-    /// Write the conversation to FILE, whole or not at all; it may be the input. `-` is stdout,
-    /// which is the default unless it is a terminal
+    /// Write the conversation to FILE atomically. FILE may be the input. `-` is stdout, which is
+    /// the default unless it is a terminal
     #[arg(short, long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(output::destination), help_heading = "Input and output")]
     output: Option<PathBuf>,
     /// Write the report to FILE as JSON; it holds no text of a message
     #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(output::destination), help_heading = "Input and output")]
     report: Option<PathBuf>,
-    /// Include in the report what the engine keeps with messages, which may be their text and
-    /// secrets
+    /// Add the engine's per-message state to the report. It may contain message text and secrets
     #[arg(long, requires = "report", help_heading = "Input and output")]
     report_text: bool,
     /// Put prompt cache markers (Anthropic's `cache_control`) into the output

@@ -73,11 +73,11 @@ pub(super) struct Conflict {
 pub(super) enum EditError {
     #[error("it cannot be parsed: {0}")]
     Syntax(String),
-    #[error("`{0}` is there already, but is not a {1}")]
+    #[error("`{0}` already exists, but is not a {1}")]
     Shape(String, &'static str),
     #[error("`{0}` cannot be added in the style in which the file is written")]
     Style(String),
-    #[error("it exists already, with other content")]
+    #[error("it already exists with different content")]
     Exists,
 }
 

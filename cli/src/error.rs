@@ -62,7 +62,7 @@ pub(crate) enum CliError {
     Format { input: String, source: FormatError },
     #[error("{input} cannot be written in the requested format")]
     Render { input: String, source: FormatError },
-    #[error("{input} holds no conversation")]
+    #[error("{input} contains no conversation")]
     #[diagnostic(help("its list of conversations is empty; check whether a filter removed them"))]
     NoConversation { input: String },
     #[error("the configuration cannot be used")]
@@ -88,9 +88,9 @@ pub(crate) enum CliError {
     Provider(#[source] ProviderError),
     #[error("two engines of this process have the same name")]
     NameTaken(#[source] NameTaken),
-    #[error("there is no temporary directory to try the engines in")]
+    #[error("cannot create a temporary directory for the engines")]
     TempHome(#[source] TempHomeError),
-    #[error("the record of sessions cannot be used")]
+    #[error("the session record cannot be used")]
     Sessions(#[source] RecordError),
     #[error("the history cannot be used")]
     History(#[source] HistoryError),
@@ -122,7 +122,7 @@ pub(crate) enum CliError {
         "`contexture engines list` lists the engines, and `contexture engines doctor` says what is wrong"
     ))]
     NoEngine(#[source] OpenError),
-    #[error("the engine failed, and no other engine replaces it because {because}")]
+    #[error("the engine failed, and no other engine takes over because {because}")]
     #[diagnostic(help(
         "the conversation is unchanged; -v logs more, and `contexture engines doctor` tests the engine alone"
     ))]

@@ -39,10 +39,10 @@ pub(crate) struct SearchArgs {
     /// Only since then: 90m, 12h, 7d, 2w, or a date
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<i64>,
-    /// The most hits to show
+    /// Show at most this many hits
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
-    /// The number of hits to leave out, for the next page
+    /// Skip this many hits, to get the next page
     #[arg(long, value_name = "N", default_value_t = 0)]
     offset: usize,
     /// Print JSON

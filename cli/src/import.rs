@@ -62,16 +62,16 @@ pub(crate) struct ImportArgs {
     /// session's own, else lcm]
     #[arg(long, value_name = "NAME")]
     engine: Option<String>,
-    /// Let the engine named with --engine take the session over from the one that has it
+    /// Let the engine named with --engine take over the session from the engine that has it
     #[arg(long, requires = "engine")]
     rebind: bool,
     /// The format of the input [default: detected]
     #[arg(long)]
     format: Option<Format>,
-    /// Refuse a log with a line that cannot be read, instead of leaving it out
+    /// Refuse a log with unreadable lines instead of skipping them
     #[arg(long)]
     strict: bool,
-    /// Of a file with several conversations, take the N-th (from 1)
+    /// If the file has several conversations, use the N-th (from 1)
     #[arg(long, value_name = "N")]
     select: Option<usize>,
 }
@@ -146,7 +146,7 @@ fn one(args: &ImportArgs, file: &Path, session_id: &str, global: &Global) -> Res
     let vectors = make_vectors(&engines, &store, &engine, session_id);
     if source.conversation.system().is_some() {
         terminal::note(
-            "the system prompt is not among the messages: it is no part of the history, and comes with every request",
+            "the system prompt was not imported: it comes with every request and is not part of the history",
         );
     }
     output::print_json(&json_of(session_id, &engine, &source, new, vectors))?;
@@ -240,7 +240,7 @@ fn json_of(
         answer["window"] = json!(source.conversation.messages().len());
     }
     if source.conversation.system().is_some() {
-        answer["system_prompt"] = json!("not among the messages");
+        answer["system_prompt"] = json!("not imported");
     }
     if let Some(vectors) = vectors {
         answer["embedded"] = json!(vectors.made);

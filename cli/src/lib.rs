@@ -133,7 +133,7 @@ struct Global {
 enum Command {
     /// Compact a conversation
     Compress(compress::CompressArgs),
-    /// Replay recorded conversations through engines: what they would save, and what it would cost
+    /// Replay recorded conversations with engines, and show what they would save and cost
     Replay(replay::ReplayArgs),
     /// Compare the engines on recorded sessions
     #[command(subcommand)]
@@ -143,11 +143,11 @@ enum Command {
     /// Serve the history, or the tools of a session's engine, to clients of the Model Context Protocol
     #[cfg(feature = "mcp")]
     Mcp(mcp::McpArgs),
-    /// Run the gateway: a proxy before a model's API that gives any agent an engine
+    /// Run the gateway: a proxy in front of a model's API that gives any agent an engine
     Serve(serve::ServeArgs),
-    /// Run a command with a gateway before its model
+    /// Run a command behind a gateway
     Run(run::RunArgs),
-    /// Make an agent use Contexture, or undo that
+    /// Set up an agent to use Contexture, or undo the setup
     Setup(setup::SetupArgs),
     /// Answer a hook of an agent. `contexture setup` makes agents call it
     Hook(hook::HookArgs),
@@ -186,7 +186,7 @@ enum Command {
     /// Check and show the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
-    /// Write the completions of a shell to stdout
+    /// Print shell completions to stdout
     #[command(
         after_help = "Examples:\n  contexture completions bash > ~/.local/share/bash-completion/completions/contexture\n  contexture completions fish > ~/.config/fish/completions/contexture.fish"
     )]

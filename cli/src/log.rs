@@ -38,7 +38,7 @@ pub(crate) enum LogFormat {
     /// Lines for people
     #[default]
     Text,
-    /// One JSON object a line, with the request and the trace that it belongs to
+    /// One JSON object per line, with the request and the trace that it belongs to
     Json,
 }
 

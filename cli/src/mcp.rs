@@ -52,10 +52,10 @@ The session may be in use and may continue meanwhile: each call sees its current
 
 Exit codes: 0 the client disconnected, 2 wrong usage or configuration, 3 the engine failed.")]
 pub(crate) struct McpArgs {
-    /// The session whose engine's tools are served
+    /// Serve the tools of this session's engine
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     session: Option<String>,
-    /// The agent whose session in the current folder it is
+    /// Serve the session that this agent has in the current folder
     #[arg(long, value_name = "NAME", conflicts_with = "session")]
     agent: Option<Caller>,
 }

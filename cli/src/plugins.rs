@@ -53,7 +53,7 @@ pub(crate) enum PluginsCommand {
         #[arg(long, value_name = "PATH|VERSION")]
         api: Option<String>,
     },
-    /// Build plugins with cargo, and put each library beside its plugin.yaml
+    /// Build plugins with cargo, and put each library next to its plugin.yaml
     #[command(
         after_help = "Replaces each library atomically, so a host that runs the old one is not disturbed.\n\
                       Exits with 1 if a build fails.\n\n\
@@ -70,7 +70,7 @@ pub(crate) enum PluginsCommand {
         #[arg(long)]
         debug: bool,
     },
-    /// Play conversations of every kind to a plugin, and report which requirements it meets
+    /// Run the conformance conversations against a plugin, and report which requirements it meets
     #[command(
         after_help = "Runs the plugin in this process, or its program in others, with a simulated model and network.\n\
                       Exits with 1 if a requirement does not hold.\n\n\
@@ -97,7 +97,7 @@ pub(crate) enum PluginsCommand {
     Dev {
         /// The folder of the plugin's source
         path: PathBuf,
-        /// Build for speed rather than fast
+        /// Make an optimised build (slower to compile)
         #[arg(long)]
         release: bool,
     },

@@ -49,7 +49,7 @@ pub(crate) struct ReplayArgs {
     /// Recorded conversations: session logs, request bodies, JSON lines; `-` is stdin
     #[arg(required = true, value_name = "INPUT")]
     inputs: Vec<PathBuf>,
-    /// An engine to play through; may be given several times [default: the configured one]
+    /// An engine to replay with; can be repeated [default: the configured one]
     #[arg(long = "engine", value_name = "NAME", help_heading = "What to do")]
     engines: Vec<String>,
     /// The model's whole window, in tokens: 128000, 64k, 1M
@@ -78,7 +78,7 @@ pub(crate) struct ReplayArgs {
     /// The format of the inputs [default: detected]
     #[arg(long, value_parser = input::format_parser(), help_heading = "Input and output")]
     format: Option<Format>,
-    /// Refuse a log with a line that cannot be read, instead of leaving it out
+    /// Refuse a log with unreadable lines instead of skipping them
     #[arg(long, help_heading = "Input and output")]
     strict: bool,
     /// Write all figures, including those of each conversation, to FILE as JSON; `-` prints them in

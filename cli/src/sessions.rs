@@ -77,7 +77,7 @@ Examples:
     Export {
         /// The session
         id: String,
-        /// Include what the agent of an imported log compacted away
+        /// Include messages that the agent of an imported log had compacted away
         #[arg(long)]
         whole: bool,
     },
@@ -100,7 +100,7 @@ Examples:
         #[arg(long)]
         undo: bool,
     },
-    /// Delete a session, or all that were not used for some time; a dry run unless --yes
+    /// Delete a session, or all that have not been used for some time. A dry run unless you pass --yes
     Delete {
         /// The session
         #[arg(required_unless_present = "older_than")]
@@ -144,7 +144,7 @@ Examples:
         #[arg(long)]
         yes: bool,
     },
-    /// Copy everything that is kept into a new folder; sessions may be in use
+    /// Copy all stored data into a new folder, even while sessions are in use
     #[command(after_help = backup::PUT_BACK)]
     Backup {
         /// The new folder or file
@@ -163,8 +163,8 @@ Examples:
 /// The engine that a command asks for its derived data
 #[derive(Debug, clap::Args)]
 pub(crate) struct Of {
-    /// The engine whose derived data is meant [default: the session's own; of all sessions the
-    /// configured one if it derives anything, else lcm]
+    /// The engine whose derived data to use [default: the session's own. For all sessions: the
+    /// configured engine if it derives data, otherwise lcm]
     #[arg(long, value_name = "NAME")]
     engine: Option<String>,
 }

@@ -52,7 +52,7 @@ pub(crate) struct SetupArgs {
     /// compacts
     #[arg(long, requires = "agent")]
     gateway: bool,
-    /// Replace values that you have set yourself; an undo restores them
+    /// Also replace values that you have set yourself; --undo restores them
     #[arg(long, requires = "agent")]
     replace: bool,
     /// Write without asking

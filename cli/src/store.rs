@@ -28,7 +28,7 @@ pub(crate) enum StoreKind {
 pub(crate) enum StoreAction {
     /// Show where sessions are stored, and whether the database is ready; exits with 1 if it is not
     Status,
-    /// Make the tables of the database, or bring them to the version that this program needs
+    /// Create the database tables, or migrate them to the version that this program needs
     ///
     /// Run it once before the first use, and after an update that asks for it. Several machines may
     /// run it at once.
@@ -53,7 +53,7 @@ Examples:
         to: StoreKind,
         /// The sessions [default: all]
         sessions: Vec<String>,
-        /// Replace sessions that are there with other content
+        /// Overwrite sessions that already exist with different content
         #[arg(long)]
         replace: bool,
     },

@@ -323,7 +323,7 @@ fn input_that_cannot_be_read_is_refused_with_its_name_and_the_place() {
         (
             "none.json",
             b"{\"simulations\":[]}",
-            "holds no conversation",
+            "contains no conversation",
         ),
         ("not-a-message.json", b"{\"messages\":[1]}", "message 0"),
         (

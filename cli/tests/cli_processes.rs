@@ -310,7 +310,7 @@ fn an_import_says_that_the_system_prompt_is_not_among_the_messages() {
     ran.stderr_has("system prompt");
     let answer = done(ran);
     assert_eq!(answer["messages"], 6);
-    assert_eq!(answer["system_prompt"], "not among the messages");
+    assert_eq!(answer["system_prompt"], "not imported");
 }
 
 #[test]

@@ -83,7 +83,7 @@ pub fn own_words(text: &str) -> String {
     page.into_text()
 }
 
-/// A message of which blanks replace what a client inserted, except project files.
+/// A message in which the text that a client inserted is replaced with blanks, except project files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OwnWords {

@@ -20,7 +20,9 @@ pub enum Violation {
     /// Nothing but system messages would remain in the window. Providers reject such a prompt,
     /// and the model would have nothing to answer. Keep a message, or insert a summary of those
     /// that are removed.
-    #[error("the proposal leaves no message and no summary in the window but system messages")]
+    #[error(
+        "the proposal leaves only system messages in the window; keep or summarise at least one other message"
+    )]
     EmptyResult,
     /// An entry names a message that is not part of the request, for example because the engine
     /// remembered the id from an earlier window. Only ids from the views of this request are
@@ -33,8 +35,8 @@ pub enum Violation {
     /// An entry has a kind that this host does not know, because the engine uses a later
     /// version of the interface. Ask the host with `services.supports` before using a new kind.
     #[error(
-        "the entry `{name}` is of a later version of the interface than this host's; an engine asks \
-         `services.supports(\"{name}\")` before it proposes one"
+        "the entry `{name}` is newer than this host's interface; call `services.supports(\"{name}\")` before \
+         proposing one"
     )]
     UnknownEntry {
         /// The name of the kind of entry, as the interface spells it.
@@ -81,7 +83,7 @@ pub enum Violation {
     /// The last real user message would be removed or covered by a summary, so the model would
     /// not know what to answer. If the message is too large for the window, a preview may
     /// replace it.
-    #[error("{id} is the last message of the user and would leave the window; it must be kept")]
+    #[error("{id} is the user's last message and must stay in the window")]
     LastUserRemoved {
         /// The id of the last real user message.
         id: MessageId,
@@ -150,7 +152,7 @@ pub enum Violation {
     },
     /// A summary or notice would be placed between messages that belong together, such as a
     /// call and its result. Place it before the first or after the last message of the group.
-    #[error("a summary would stand between {first} and {last}, which belong together")]
+    #[error("a summary would separate {first} and {last}, which belong together")]
     GroupSplit {
         /// The id of the message that begins the group, with the call or the thinking.
         first: MessageId,
@@ -272,7 +274,7 @@ pub enum Violation {
     /// Thinking would be separated from the message that it led to, or one of the two would be
     /// changed. The provider treats them as one message, so they stay unchanged or leave
     /// together.
-    #[error("{thinking} holds the thinking of {next}; they stay or leave together")]
+    #[error("{thinking} contains the thinking of {next}; keep both or remove both")]
     ThinkingParted {
         /// The id of the message with the thinking.
         thinking: MessageId,

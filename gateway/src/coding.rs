@@ -46,9 +46,9 @@ pub(crate) enum CodingError {
     #[error("the request has {0} content-encodings: send at most four")]
     TooMany(usize),
     /// The expanded body is larger than a request may be.
-    #[error("the request is larger than {} MB when it is expanded (`gateway.max_body_mb`)", .0 >> 20)]
+    #[error("the decompressed request is larger than {} MB (`gateway.max_body_mb`)", .0 >> 20)]
     TooLarge(usize),
-    #[error("cannot expand the request as {coding}, which its content-encoding names: {cause}")]
+    #[error("cannot decompress the request body (content-encoding {coding}): {cause}")]
     Broken {
         coding: &'static str,
         cause: io::Error,

@@ -124,7 +124,7 @@ pub(crate) async fn serve(
         () = connections.shutdown() => {}
         () = until_quiet(shared) => {}
         () = sleep(shutdown) => {
-            tracing::warn!("cut off the answers that were still under way after `gateway.shutdown_ms`");
+            tracing::warn!("ended the answers that were still in progress after `gateway.shutdown_ms`");
         }
     }
     // The end of a turn is stored while the model answers, and may come after the answer.

@@ -112,8 +112,7 @@ pub enum SettingsError {
     },
     /// A reload would remove a protection of a running gateway. The file may be half written.
     #[error(
-        "`{key}` is not set any more, but protects a gateway that is running: set it again, or restart the gateway if \
-         you mean it"
+        "`{key}` is no longer set, but protects the running gateway: set it again, or restart the gateway to remove it"
     )]
     Removed {
         /// The key that is no longer set, such as `gateway.tokens`.

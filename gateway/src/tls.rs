@@ -35,7 +35,7 @@ pub enum CertificateError {
         cause: std::io::Error,
     },
     /// A file holds nothing of what its key asks for.
-    #[error("{} holds no {wanted} in PEM format: correct `{key}`", file.display())]
+    #[error("{} contains no {wanted} in PEM format: correct `{key}`", file.display())]
     Empty {
         /// The key of the configuration that names the file.
         key: String,

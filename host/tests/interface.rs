@@ -691,7 +691,7 @@ fn a_preview_of_the_users_last_message_is_still_the_users_last_message() {
     assert!(
         report
             .reason
-            .contains("m1 is the last message of the user and would leave"),
+            .contains("m1 is the user's last message"),
         "{}",
         report.reason
     );

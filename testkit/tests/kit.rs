@@ -89,7 +89,7 @@ fn a_proposal_becomes_the_window_and_the_engine_sees_what_was_said_once() {
 }
 
 #[test]
-#[should_panic(expected = "the proposal breaks the contract: m4 is the last message of the user")]
+#[should_panic(expected = "the proposal breaks the contract: m4 is the user's last message")]
 fn a_proposal_that_breaks_the_contract_fails_the_test() {
     compacted(vec![summary(1..=4)]);
 }

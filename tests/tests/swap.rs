@@ -242,12 +242,12 @@ fn proposals_that_break_the_contract_are_discarded() {
         ("id-twice", "m1 occurs twice"),
         ("id-missing", "m121 would vanish"),
         ("id-unknown", "m999999 is not a message"),
-        ("drops-user", "the last message of the user"),
+        ("drops-user", "the user's last message"),
         ("splits-group", "they stay or leave together"),
         ("grows", "must make it smaller"),
         ("reorders", "comes after m121"),
         ("wrong-arguments", "invalid arguments"),
-        ("empty", "no message and no summary"),
+        ("empty", "only system messages"),
     ];
     for (fault, says) in faults {
         let home = Home::new();

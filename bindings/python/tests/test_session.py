@@ -207,7 +207,7 @@ def test_what_else_there_is(host: Host) -> None:
 def test_another_conversation_is_refused_where_that_is_wanted(host: Host) -> None:
     with host.session("s", "gpt-4o", 128_000, unrelated="refuse") as session:
         session.turn(chat(2))
-        with pytest.raises(contexture.ContextureError, match="nothing in common"):
+        with pytest.raises(contexture.ContextureError, match="shares no message"):
             session.turn([{"role": "user", "content": "another"}, {"role": "assistant", "content": "one"}])
 
 

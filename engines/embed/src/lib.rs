@@ -173,8 +173,8 @@ impl Embedder {
         vectors.collect()
     }
 
-    /// Returns what a question is compared with vectors by. Returns None if the encoder knows too
-    /// few of the question's words, because its vector would mean nothing.
+    /// Prepares a question for comparison with vectors. Returns `None` if the encoder knows too few
+    /// of its words, because the vector would mean nothing.
     pub fn probe(&self, question: &str) -> Option<Probe> {
         let is_readable = self.can_read(&self.0.pieces.of(question, PASSAGE * 2));
         let steps = |value: &f32| (value * PROBE_STEPS).round() as i16;

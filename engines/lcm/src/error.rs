@@ -82,7 +82,7 @@ pub enum StoreError {
     )]
     SessionDeleted(i64),
     /// A session has reached the maximum number of messages, which is limited by 32-bit ordinals.
-    #[error("the session holds more than four billion messages; begin another")]
+    #[error("the session has more than four billion messages; start a new one")]
     SessionFull,
     /// The store has no session of the given name, or no message, file or summary with the given id.
     /// The text names it.

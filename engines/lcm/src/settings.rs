@@ -39,7 +39,7 @@ pub struct Settings {
     pub large_message_tokens: u64,
     /// The other sessions of the same tenant that a session may search, by id, or * for all of them
     pub searchable_sessions: Vec<String>,
-    /// The folder of a sentence encoder, which lets questions find texts that share no word with them (empty for none)
+    /// The folder of a sentence encoder, with which questions find text that shares no words with them (empty for none)
     pub embedder: PathBuf,
     /// Mask secrets in the search index and in what the tools show; transcript.redact masks them in the record
     pub redact: bool,

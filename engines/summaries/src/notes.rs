@@ -26,8 +26,7 @@ pub struct Notes<'t, 'a> {
     pub messages: &'t [MessageView<'a>],
     /// The same messages as the model reads them. They may be shorter than the originals.
     pub shown: &'t [MessageView<'a>],
-    /// The part of the window that the notes stand for, in its order, with the earlier summaries in it.
-    /// The rules of users are read from it, because only the order tells which of two is newer.
+    /// The part of the window that the notes replace, in order, including earlier summaries.
     pub window: &'t [MessageView<'a>],
     /// What was found in the messages when they arrived, which saves scanning them again. `None` if
     /// the engine keeps no readings.

@@ -1,8 +1,6 @@
 //! One message as an event of the conversation, and its reversible compaction.
 //!
-//! [`Event`] is what a step gets to see: the message, the message with its call, and the services
-//! for counting tokens. [`Event::compacted`] produces the engine's own compacted form, and
-//! [`Event::compacted_to`] one with another text, so that a variant of the engine needs to decide
+//! [`Event`] is what a step sees: the message, the message with its call, and the services.
 //! only on the words. [`Compacted`] is the result. It holds only what is shown, since the original
 //! stays in the transcript.
 

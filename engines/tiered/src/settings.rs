@@ -21,7 +21,7 @@ pub(crate) struct Settings {
     pub(crate) enable_context_management: bool,
     /// When to do what
     pub(crate) thresholds: Thresholds,
-    /// Who writes summaries: the model if one is configured, or the engine itself
+    /// How summaries are written: by the model if one is configured, or extracted by the engine
     pub(crate) summarizer: Summarizer,
 }
 

@@ -1,4 +1,4 @@
-//! The steps of the engine, each of which another engine may replace.
+//! The engine's steps. Another engine can replace each of them.
 
 use contexture_engine_api::{MessageView, in_flight, safe_cut};
 

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 pub enum Untrusted {
     /// Every user may write to the file, so anybody could have changed it.
     #[error(
-        "{} can be written by everybody, and its content runs as you or decides what runs as you: run `chmod o-w \
-         '{0}'` if you trust its content",
+        "{} is world-writable, but its content is run as you or decides what is run as you: if you trust it, \
+         run `chmod o-w '{0}'`",
         path.display()
     )]
     WritableByAll {
@@ -40,7 +40,7 @@ pub enum Untrusted {
         own: u32,
     },
     /// The path is a FIFO, a socket, a device or a folder.
-    #[error("{} is {kind}, not a regular file: copy its content to a file and name that", path.display())]
+    #[error("{} is {kind}, not a regular file: copy its content to one and use that", path.display())]
     NotRegular {
         /// The path that was given.
         path: PathBuf,

@@ -73,7 +73,7 @@ pub enum Problem {
     /// The file holds an API key or a password. Other users and backups can read the file, so the
     /// secret belongs in the environment.
     #[error(
-        "`{key}` holds what looks like {what}: take it out of the file and set it in the environment \
+        "`{key}` looks like {what}: remove it from the file and set it in the environment \
          (for example `export {variable}=…`)"
     )]
     Secret {

@@ -67,7 +67,7 @@ pub enum DocumentError {
     /// A mapping has the same key twice. YAML forbids it, and most readers would silently use the
     /// last of the two.
     #[error(
-        "{}: `{key}` is given twice, first in line {}; remove one of the two",
+        "{}: `{key}` appears twice, first in line {}; remove one",
         FilePosition(file, *second),
         first.map_or(0, |at| at.line)
     )]

@@ -75,8 +75,8 @@ pub struct Context {
     pub on_failure: OnFailure,
     /// Where plugins run, unless an engine's own settings have an `isolation`.
     pub isolation: Isolation,
-    /// The program that runs engines in processes of their own; by default the one beside this
-    /// program, or on the PATH.
+    /// The program that runs engines in separate processes; by default `contexture-engine-host`
+    /// next to this program, or on the PATH.
     pub engine_host: Option<PathBuf>,
     /// How long the engine may take, and how often it may fail.
     pub supervision: Supervision,
@@ -115,19 +115,19 @@ pub struct Transcript {
     /// `postgres://user:password@host:5432/name`.
     #[schemars(length(min = 1))]
     pub url_env: String,
-    /// Under which name the sessions are stored. Installations that share a database and not their
-    /// sessions have different names.
+    /// The name under which sessions are stored. Installations that share a database but not their
+    /// sessions need different names.
     #[schemars(length(min = 1))]
     pub tenant: String,
-    /// The most connections to the database that a process has open. One more keeps its sessions
-    /// locked.
+    /// The maximum number of database connections per process. One additional connection keeps its
+    /// sessions locked.
     #[schemars(range(min = 1, max = 1_000))]
     pub max_connections: u32,
     /// How long a statement may take, in ms.
     #[schemars(range(min = 100, max = 600_000))]
     pub statement_timeout_ms: u64,
-    /// A file with certificates (PEM) of authorities that sign the server's certificate, besides
-    /// the public ones.
+    /// A PEM file with certificate authorities to trust for the database server, in addition to the
+    /// public ones.
     pub ca_file: Option<PathBuf>,
 }
 
@@ -211,7 +211,7 @@ pub enum OnLoadFailure {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
-    /// The built-in compressor does what the engine could not, so that the prompt still fits.
+    /// The built-in compressor compacts instead, so the prompt still fits.
     #[default]
     Fallback,
     /// The conversation is sent unchanged, even if the provider may refuse it as too long.
@@ -272,26 +272,26 @@ impl Default for Supervision {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Compression {
-    /// Whether any engine compacts conversations without being asked to.
+    /// Whether engines compact conversations automatically.
     pub enabled: bool,
     /// Whether conversations are compacted without being asked to; if not, a body that does not fit
     /// is reported and sent unchanged.
     pub automatic: bool,
-    /// When conversations are compacted: at the threshold once that is sure to cost nothing, at the
-    /// threshold whatever it costs, or as soon as it is likely to save money.
+    /// When conversations are compacted: at the threshold once that is certain to add no cost, at
+    /// the threshold whatever it costs, or as soon as it is likely to save money.
     pub timing: Timing,
     /// The size of the prompt at which to compact: a share of the context window up to 1, or a number
     /// of tokens such as `120k`.
     #[schemars(with = "f64", extend("format" = "threshold"))]
     pub threshold: Threshold,
-    /// An absolute cap on the threshold, in tokens: the lower of the two counts.
+    /// An absolute cap on the threshold, in tokens. The lower of the two applies.
     #[schemars(range(min = 1), extend("ignoreInvalid" = true))]
     pub max_threshold_tokens: Option<u64>,
     /// The share of the threshold that is kept as the recent part (a ratio).
     #[schemars(range(min = 0.1, max = 0.8))]
     pub target_ratio: f64,
-    /// The least number of recent messages that are kept as they are, if they leave a quarter of
-    /// the threshold free.
+    /// The minimum number of recent messages that stay unchanged, if they leave a quarter of the
+    /// threshold free.
     #[schemars(range(min = 1))]
     pub protect_last_n: u64,
     /// Whether a compaction that is due waits for the model's summary instead of using what is
@@ -301,26 +301,26 @@ pub struct Compression {
     /// 1,000 tokens.
     #[schemars(length(min = 1))]
     pub guidance: Option<String>,
-    /// A file with the layout that a model's summary has, such as headings with what belongs under
-    /// them, relative to the config file; at most 1,000 tokens. An engine that reads its summaries
-    /// itself keeps its own layout.
+    /// A file with the layout for a model's summary: headings with what belongs under each.
+    /// Relative to the config file; at most 1,000 tokens. An engine that parses its summaries keeps
+    /// its own layout.
     #[schemars(length(min = 1))]
     pub template: Option<PathBuf>,
-    /// What happens to a model's summary that the messages contradict, for instance because it says
-    /// that tests pass whose last run failed.
+    /// What happens if the messages contradict a model's summary, for example because it says that
+    /// tests pass although their last run failed.
     pub contradicted: Contradicted,
-    /// Words that stand in the window verbatim after every compaction, such as rules or paths of
-    /// files, each line on its own. A line `/pin WORDS` in a user's message pins words of a session.
-    /// All pins together may take a hundredth of the window, from 256 to 2,000 tokens.
+    /// Words to keep in the window verbatim after every compaction, such as rules or file paths,
+    /// one pin per line. A line `/pin WORDS` in a user's message pins words for one session. All
+    /// pins together may take a hundredth of the window, from 256 to 2,000 tokens.
     #[schemars(inner(length(min = 1)))]
     pub pin: Vec<String>,
     /// Whether the model gets tools to pin words and to ask for a compaction, with every engine:
     /// `context_pin`, `context_unpin` and `context_reduce`. They take about 240 tokens of every
     /// prompt, and each call takes another request.
     pub model_tools: bool,
-    /// Settings of single models, under a pattern of their names such as `gpt-6*`. `*` stands for
-    /// any characters and `?` for one; of several patterns that match, the one with the most other
-    /// characters counts.
+    /// Settings for individual models, under a pattern of their names such as `gpt-6*`. `*` matches
+    /// any characters and `?` matches one. If several patterns match, the one with the most other
+    /// characters applies.
     pub models: BTreeMap<String, ModelCompression>,
 }
 
@@ -342,9 +342,9 @@ pub enum Contradicted {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Timing {
-    /// From the threshold on. If the provider's prompt cache still holds the conversation and the
-    /// window does not force a compaction, only when it is sure to cost no more than going on
-    /// without one.
+    /// From the threshold on. While the provider's prompt cache still has the conversation and the
+    /// window does not force a compaction, only if compacting is certain to cost no more than not
+    /// compacting.
     #[default]
     Safe,
     /// From the threshold on, even if the provider's prompt cache makes going on cheaper.
@@ -425,9 +425,9 @@ pub struct AuxiliaryModel {
     /// provider's default. A `base_url` of your own needs a name.
     #[schemars(length(min = 1))]
     pub model: Option<String>,
-    /// Who answers: `auto` follows the agent's own provider if there is one and is `none`
-    /// otherwise; `openai` is any compatible server; `main` is the agent's model and provider;
-    /// `none` makes no calls.
+    /// The provider that writes summaries: `auto` uses the agent's provider if there is one, and
+    /// otherwise `none`; `openai` is any compatible server; `main` is the agent's model and
+    /// provider; `none` makes no calls.
     #[schemars(extend("enum" = ["auto", "openai", "anthropic", "google", "openrouter", "nous", "main", "none"]))]
     pub provider: String,
     /// The address of the provider's API, for a proxy or a compatible server; none for its usual
@@ -460,8 +460,8 @@ impl Default for AuxiliaryModel {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PromptCaching {
-    /// Whether requests carry markers; none for only if model and provider know them. `compress`
-    /// marks its output if this is true or if it is asked to.
+    /// Whether requests get cache markers; by default only if the model and the provider support
+    /// them. `compress` marks its output only if this is true or `--cache-markers` is passed.
     pub enabled: Option<bool>,
     /// How long the provider keeps what is marked: five minutes or an hour.
     pub cache_ttl: CacheTtl,
@@ -560,8 +560,7 @@ pub struct Gateway {
     pub listen: String,
     /// Whether requests are managed or only observed.
     pub mode: GatewayMode,
-    /// How long a request may be delayed before it goes on to the model, in ms; after that it
-    /// leaves unchanged.
+    /// How long the gateway may delay a request, in ms. After that it is sent unchanged.
     #[schemars(range(min = 1, max = 600_000))]
     pub max_hold_ms: u64,
     /// How many times in a row the model may call the engine's tools before it has to answer.
@@ -591,16 +590,16 @@ pub struct Gateway {
     /// status 429. None for an equal share of `max_requests`.
     #[schemars(range(min = 1, max = 100_000))]
     pub tenant_requests: Option<u32>,
-    /// How long answers under way may take to end when the gateway stops, in ms.
+    /// How long the gateway waits for answers in progress when it stops, in ms.
     #[schemars(range(max = 3_600_000))]
     pub shutdown_ms: u64,
-    /// Who may use the gateway: each user's name with the environment variable that holds the token
-    /// to send as `x-contexture-token`. Each name has its own sessions; without names, everybody
-    /// who reaches the gateway may use it.
+    /// Who may use the gateway: each user's name, with the environment variable that has the token
+    /// for `x-contexture-token`. Each user has separate sessions. If there are no names, everybody
+    /// who can reach the gateway may use it.
     pub tokens: BTreeMap<String, String>,
-    /// Further names that requests may give in their `Host` header, with or without a port, such as
-    /// that of a proxy before the gateway. Its own address and this machine's names are always
-    /// allowed; if other machines can reach the address, every name is allowed unless names are
+    /// Additional names to accept in the `Host` header, with or without a port, such as that of a
+    /// proxy in front of the gateway. The gateway's own address and this machine's names are always
+    /// accepted. If other machines can reach the address, every name is accepted unless some are
     /// listed here.
     pub hosts: Vec<String>,
     /// The origins of web pages that may use the gateway besides its own page, such as
@@ -627,8 +626,8 @@ pub struct Telemetry {
     /// added. None to send nothing.
     #[schemars(url)]
     pub endpoint: Option<String>,
-    /// The share of the traces that are sent (a ratio), for requests that do not decide it
-    /// themselves with a `traceparent` header.
+    /// The share of traces to send (a ratio), for requests whose `traceparent` header does not
+    /// decide it.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub sample_ratio: f64,
 }
@@ -740,9 +739,9 @@ impl Default for Upstream {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Provider {
-    /// The base URL as the provider's SDK takes it; none for the usual one. `/v1` is added for
-    /// OpenAI if the URL has no path, and for Anthropic if it does not end with a version. For Google
-    /// the version is the one that the client asks for.
+    /// The base URL in the form that the provider's SDK accepts; none for the default. `/v1` is
+    /// appended for OpenAI if the URL has no path, and for Anthropic if it does not end with a
+    /// version. For Google the client's version is used.
     #[schemars(url)]
     pub base_url: Option<String>,
     /// The environment variable that holds an API key; none to forward what the client sent. The

@@ -63,7 +63,7 @@ pub enum FormatError {
         what: String,
     },
     /// The document does not have the format that the caller named.
-    #[error("this is not a document of the format `{format}`: {what}; leave out --format to have the format detected, or name one of {names}", names = Format::names())]
+    #[error("this is not a `{format}` document: {what}; omit --format to detect it, or use one of {names}", names = Format::names())]
     NotThis {
         /// The format that the caller named.
         format: Format,

@@ -47,7 +47,7 @@ pub enum HistoryError {
         path: PathBuf,
     },
     /// The question has no word that could be searched for, for example if it is punctuation alone.
-    #[error("there is nothing to search for in `{0}`: write at least one word or number")]
+    #[error("`{0}` contains nothing to search for: give at least one word or number")]
     NoWords(String),
     /// No project or agent of the history has this name. It is an error and not an empty answer,
     /// because a misspelt name would look as if nothing had been said.

@@ -53,7 +53,7 @@ pub struct Query {
     pub since_ms: Option<i64>,
     /// The most hits to return.
     pub limit: usize,
-    /// The number of hits to leave out, for the next page.
+    /// Skip this many hits, to get the next page.
     pub offset: usize,
 }
 

@@ -214,7 +214,7 @@ pub struct Prices {
 
 /// A price that is negative or not finite, such as one with a sign by mistake.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-#[error("{0} is not a price: give US dollars for a million tokens, 0 or more, such as 3 or 0.30")]
+#[error("{0} is not a price: give US dollars per million tokens, 0 or more, such as 3 or 0.30")]
 pub struct PriceError(pub f64);
 
 impl Prices {

@@ -131,7 +131,7 @@ pub enum OpenError {
     /// The engine is configured to run in a separate process and cannot. It never runs in this
     /// process instead, because the user asked for the isolation.
     #[error(
-        "the engine `{engine}` cannot run in a process of its own (`context.isolation`): {reason}"
+        "the engine `{engine}` cannot run in a separate process (`context.isolation`): {reason}"
     )]
     NotIsolated {
         /// Name of the engine that was to be isolated.

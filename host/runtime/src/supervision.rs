@@ -241,8 +241,8 @@ pub enum CallError {
     },
     /// The engine panicked. The session no longer calls it, because its state is unknown.
     #[error(
-        "engine `{engine}` panicked in {method} ({message}); this session is closed to it and continues without \
-         it. Report it to the engine's author."
+        "engine `{engine}` panicked in {method} ({message}). This session continues without the engine. \
+         Report the panic to the engine's author."
     )]
     Panicked {
         /// Name of the engine that panicked.
@@ -282,7 +282,7 @@ pub enum CallError {
     },
     /// The engine was not called, because the session was closed to it after an earlier failure, or
     /// because it was never opened.
-    #[error("this session is closed to engine `{engine}`: {reason}")]
+    #[error("engine `{engine}` is not called again in this session: {reason}")]
     Closed {
         /// Name of the engine that is no longer called.
         engine: String,

@@ -53,15 +53,15 @@ pub enum SessionError {
     /// The request has nothing in common with the session's conversation, and the options refuse
     /// such requests.
     #[error(
-        "the conversation has nothing in common with the session `{session}`, no message and no summary; nothing \
-         was changed: use another session for it, or delete this one first (`contexture sessions delete`)"
+        "the conversation shares no message or summary with the session `{session}`. Nothing was changed. \
+         Use a different session, or delete this one first (`contexture sessions delete`)"
     )]
     Unrelated {
         /// The id of the session.
         session: String,
     },
     /// An answer was given before any turn.
-    #[error("there is no turn that the answer belongs to: call `turn` first")]
+    #[error("no turn is waiting for an answer: call `turn` first")]
     NoTurn,
 }
 

@@ -65,7 +65,7 @@ pub enum RecordError {
     /// A session is open although the operation concerns the whole record and needs all of them
     /// closed. A repair is such an operation: what an open session writes meanwhile would go into
     /// the old file and be lost.
-    #[error("{by} has a session open, but none may be open: end that first")]
+    #[error("{by} has a session open: close it first")]
     Open {
         /// The process that has it open, in words for the message.
         by: String,
@@ -94,7 +94,7 @@ pub enum RecordError {
     /// The file was removed while it was in use. What was written since went into the removed file
     /// and is lost. SQLite itself reports success, because an open file can be written after its
     /// name is gone.
-    #[error("{} was removed while it was in use, and what was written with it", path.display())]
+    #[error("{} was removed while in use, and data written to it is lost", path.display())]
     Gone {
         /// The path of the file.
         path: PathBuf,

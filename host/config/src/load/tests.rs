@@ -415,7 +415,7 @@ fn an_invalid_cap_is_no_cap_and_says_so() {
 fn an_engine_given_twice_is_an_error_with_both_lines() {
     assert_eq!(
         refusal("context:\n  engine: \"compressor\"\n  engine: \"lcm\"\n"),
-        "F:3:3: `context.engine` is given twice, first in line 2; remove one of the two"
+        "F:3:3: `context.engine` appears twice, first in line 2; remove one"
     );
 }
 

@@ -237,8 +237,8 @@ pub enum PluginProblem {
     /// A link leads out of the plugin folder. What it leads to was not checked and may be replaced
     /// by others.
     #[error(
-        "{} is a link that leads out of {}, to {}: copy its target there, or name the target's folder in \
-         `plugins.dirs`",
+        "{} is a link to {2}, outside {1}: copy the target into the folder, or add the \
+         target's folder to `plugins.dirs`",
         path.display(), folder.display(), target.display()
     )]
     LeadsOutside {
