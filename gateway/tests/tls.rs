@@ -154,10 +154,7 @@ async fn a_reload_takes_a_new_certificate_and_keeps_the_old_one_if_it_is_wrong()
     // A file that is half written does not turn it off.
     stage.configure("");
     let error = reload().await.unwrap_err().to_string();
-    assert!(
-        error.contains("`gateway.tls` is no longer set"),
-        "{error}"
-    );
+    assert!(error.contains("`gateway.tls` is no longer set"), "{error}");
     assert_eq!(
         second.client().get(&url).send().await.unwrap().status(),
         200

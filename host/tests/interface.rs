@@ -689,9 +689,7 @@ fn a_preview_of_the_users_last_message_is_still_the_users_last_message() {
     let body = chat(&said);
     let report = session.turn(&body).unwrap().compaction.unwrap();
     assert!(
-        report
-            .reason
-            .contains("m1 is the user's last message"),
+        report.reason.contains("m1 is the user's last message"),
         "{}",
         report.reason
     );
