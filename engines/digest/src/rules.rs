@@ -15,6 +15,7 @@
 mod compare;
 mod declared;
 mod directive;
+mod learned;
 mod own_words;
 mod permission;
 mod section;

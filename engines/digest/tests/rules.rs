@@ -22,6 +22,41 @@ fn said(texts: &[&str]) -> Rules {
 const ALL: Budget<'static> = Budget::chars(usize::MAX);
 
 #[test]
+fn a_rule_that_ends_with_brackets_is_no_code() {
+    for rule in [
+        "Never push to main (ask me first)",
+        "Always use tabs (not spaces)",
+        "Don't ever use eval()",
+        "Verwende immer Tabs (keine Leerzeichen)",
+        "N'utilise jamais var (ni let)",
+        "Nunca subas a main (pregunta antes)",
+        "绝对不要推送到main（先问我）",
+        "必ずテストを書いて（例外なし）",
+    ] {
+        assert_eq!(found(rule), [rule]);
+        let file = format!("- {rule}\n- Always sort imports.\n- {rule}\n- Never skip the linter.");
+        let listed = found(&format!(
+            "<system-reminder>\nContents of /r/CLAUDE.md:\n\n{file}\n</system-reminder>\nhi"
+        ));
+        let others = ["Always sort imports.", "Never skip the linter."];
+        assert!(
+            others
+                .iter()
+                .all(|other| listed.iter().any(|found| found == other)),
+            "{listed:?}"
+        );
+        assert!(listed.iter().any(|found| found == rule), "{listed:?}");
+    }
+    for code in [
+        "return render(user(name))",
+        "let x = compute(a, b)",
+        "console.log(never)",
+    ] {
+        assert_eq!(found(code), [""; 0]);
+    }
+}
+
+#[test]
 fn only_the_users_own_words_are_rules() {
     let rule = "Never write to the replica.";
     let own = [

@@ -1,11 +1,14 @@
 //! Tells whether a sentence states a rule, in English, German, French, Spanish, Chinese or
 //! Japanese, and in a few words of Korean.
 //!
-//! Most words that mark a rule occur in complaints and reports too: "it always fails". So a word
-//! such as *always* counts only if the sentence tells somebody what to do: it begins the clause,
-//! follows *please* or a modal verb, or the clause begins with an imperative. Phrases such as *from
-//! now on* count anywhere. Other rules are known by their build alone: "keep functions under 40
-//! lines". [`is_directive`] is the entry point, and each language has a module with its words.
+//! [`is_directive`] is the entry point. A sentence is a rule if it has the form of one and [`learned`]
+//! does not deny it, or if [`learned`] is sure.
+//!
+//! Most words that mark a rule occur in complaints and reports too: "it always fails". So a form with a
+//! word such as *always* counts only if the sentence tells somebody what to do: the word begins the
+//! clause, follows *please* or a modal verb, or the clause begins with an imperative. Phrases such as
+//! *from now on* count anywhere. Other forms need no such word: "keep functions under 40 lines". Each
+//! language has a module with its words.
 
 mod chinese;
 mod english;
@@ -23,7 +26,7 @@ use std::sync::LazyLock;
 use hashbrown::HashMap;
 use regex::RegexSet;
 
-use super::own_words;
+use super::{learned, own_words};
 use patterns::set;
 use words::{contains, flat, has};
 
@@ -68,8 +71,35 @@ static NO_RULES: LazyLock<RegexSet> = LazyLock::new(|| {
 const NO_RULES_CJK: &str = "先不要|先别|暂时|这次|现在不要|现在别|不总是|不是总|没说过|我没说不|我没说你|今回は|今は|とりあえず|ひとまず|必ずしも|\
     わけではない|言っていない|言ってない|라고 했|라고 말했";
 
+/// A sentence with the form of a rule is none below this score.
+const DENIED: f32 = -3.0;
+/// A sentence without the form of a rule is one from this score on.
+const SURE: f32 = 2.5;
+
 /// Whether a sentence states a rule. Quotes in it are expected to be blanked out.
 pub(super) fn is_directive(sentence: &str) -> bool {
+    let score = learned::score(sentence);
+    match has_form(sentence) {
+        true => score >= DENIED,
+        false => score >= SURE && may_be_rule(sentence),
+    }
+}
+
+/// Whether a sentence without the form of a rule may be one: no heading, no field of a form, no question,
+/// nothing that announces other words, and nothing for the moment.
+fn may_be_rule(sentence: &str) -> bool {
+    let lower = sentence.to_lowercase().replace('’', "'");
+    let lower = lower.trim();
+    let letters = lower.chars().filter(|c| c.is_alphabetic());
+    letters.count() >= 6
+        && !lower.starts_with(['#', '|', '<'])
+        && !lower.ends_with(['?', '？', ':', '：'])
+        && !contains(lower, NO_RULES_CJK)
+        && !NO_RULES.is_match(&flat(lower))
+}
+
+/// Whether a sentence has the form of a rule.
+fn has_form(sentence: &str) -> bool {
     let lower = sentence.to_lowercase().replace('’', "'");
     let lower = lower.trim();
     let is_question = lower.ends_with(['?', '？']);
