@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::gemini;
 use crate::headers::{self, SESSION};
+use crate::side_call;
 
 /// The most characters that are used of a client's name for a session, and of a subagent's id.
 const MAX_NAME_CHARS: usize = 200;
@@ -170,11 +171,25 @@ pub(crate) fn is_continued(wire: &WireBody<'_>) -> bool {
     })
 }
 
+/// The value of a member of the body. None if it is `null` or an empty text, list or object, which
+/// says the same as no member.
+fn set(wire: &WireBody<'_>, name: &str) -> Option<Value> {
+    let value = wire.member(name)?;
+    let value: Value = serde_json::from_str(value).unwrap_or_default();
+    let is_empty = match &value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    };
+    (!is_empty).then_some(value)
+}
+
 /// The member of a request that shows that the provider stores or manages the conversation, so that
 /// the gateway cannot. None if the request can be managed. Several answers at once, `n` or
 /// `candidateCount`, cannot be managed either.
 pub(crate) fn provider_manages(wire: &WireBody<'_>) -> Option<&'static str> {
-    let is_set = |name: &str| wire.member(name).is_some_and(|value| value != "null");
     if wire.format == Format::Gemini {
         let is_cached = !gemini::member(wire, "cachedContent").is_null();
         let choices = gemini::field(&gemini::options(wire), "candidateCount").as_u64();
@@ -190,14 +205,10 @@ pub(crate) fn provider_manages(wire: &WireBody<'_>) -> Option<&'static str> {
         "thread",
         "compact_threshold",
     ];
-    if let Some(member) = members.into_iter().find(|member| is_set(member)) {
+    if let Some(member) = members.into_iter().find(|name| set(wire, name).is_some()) {
         return Some(member);
     }
-    if let Some(management) = wire
-        .member("context_management")
-        .filter(|value| *value != "null")
-    {
-        let management: Value = serde_json::from_str(management).unwrap_or_default();
+    if let Some(management) = set(wire, "context_management") {
         let edits = management.get("edits").and_then(Value::as_array);
         // Clearing thinking blocks does not interfere with the gateway.
         let is_thinking = |edit: &Value| {
@@ -214,7 +225,8 @@ pub(crate) fn provider_manages(wire: &WireBody<'_>) -> Option<&'static str> {
             && serde_json::from_str::<Value>(raw)
                 .is_ok_and(|item| item["type"] == COMPACTION_TRIGGER)
     };
-    if wire.messages.last().is_some_and(is_trigger) {
+    let said = side_call::before_instructions(&wire.messages);
+    if said.last().is_some_and(is_trigger) {
         return Some(COMPACTION_TRIGGER);
     }
     let choices = wire.member("n").and_then(|n| n.parse::<u64>().ok());

@@ -233,9 +233,10 @@ pub(crate) fn purpose(wire: &WireBody<'_>) -> Option<Purpose> {
     if longest_answer(wire).is_some_and(|tokens| tokens <= 1) {
         return Some("quota");
     }
-    let last = wire.messages.last().copied().unwrap_or_default();
+    let messages = before_instructions(&wire.messages);
+    let last = messages.last().copied().unwrap_or_default();
     // A message is parsed only if it has such a phrase somewhere.
-    let may_sum_up = wire.messages.len() >= MIN_MESSAGES_TO_SUM_UP
+    let may_sum_up = messages.len() >= MIN_MESSAGES_TO_SUM_UP
         && memchr::memmem::find(last.as_bytes(), b"summar").is_some();
     if (may_sum_up || holds(last, LAST).is_some())
         && let Some(purpose) = ordered(last, may_sum_up)
@@ -251,13 +252,13 @@ pub(crate) fn purpose(wire: &WireBody<'_>) -> Option<Purpose> {
     if job.is_some() {
         return job;
     }
-    if wire.messages.len() > MAX_CHORE_MESSAGES || wire.offers_tools() {
+    if messages.len() > MAX_CHORE_MESSAGES || wire.offers_tools() {
         return None;
     }
     if prompts().any(|prompt| is_to_judge(beginning(prompt))) {
         return Some("action check");
     }
-    let only = match wire.messages.as_slice() {
+    let only = match messages {
         [only] => Some(beginning(only)),
         _ => None,
     };
@@ -268,6 +269,24 @@ pub(crate) fn purpose(wire: &WireBody<'_>) -> Option<Purpose> {
         .or_else(|| prompts().find_map(|prompt| chore(beginning(prompt), false)))
         .or_else(|| only.and_then(|only| chore(only, true)))
         .or_else(|| form(wire))
+}
+
+/// The messages without those in the role `system` or `developer` at the end. Claude Code adds such
+/// messages after what is said last.
+pub(crate) fn before_instructions<'m, 'w>(messages: &'m [&'w str]) -> &'m [&'w str] {
+    let may_be = |raw: &str| {
+        let mut roles = ["\"system\"", "\"developer\""].iter();
+        roles.any(|role| memchr::memmem::find(raw.as_bytes(), role.as_bytes()).is_some())
+    };
+    let is_instruction = |raw: &&str| {
+        let message = may_be(raw).then(|| serde_json::from_str::<Value>(raw));
+        let message = message.and_then(Result::ok).unwrap_or_default();
+        matches!(message["role"].as_str(), Some("system" | "developer"))
+    };
+    let last = messages.iter().rposition(|raw| !is_instruction(raw));
+    messages
+        .get(..last.map_or(0, |last| last + 1))
+        .unwrap_or(&[])
 }
 
 /// The purpose of a message that begins one of its own texts with an order of an agent. What a tool

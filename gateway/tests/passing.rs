@@ -338,6 +338,9 @@ async fn what_the_provider_manages_itself_is_not_managed_and_said_so() {
     // What concerns thinking alone is no other manager.
     agent.more = json!({"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}});
     assert_eq!(agent.send().await.header("x-contexture-status"), "managed");
+    // Nothing in it says the same as none.
+    agent.more = json!({"context_management": {}});
+    assert_eq!(agent.send().await.header("x-contexture-status"), "managed");
     // The tool runners of Anthropic's SDKs send only what is new, with their first request too.
     for thread in [
         json!({"type": "create"}),
@@ -353,6 +356,8 @@ async fn what_the_provider_manages_itself_is_not_managed_and_said_so() {
         agent.send().await.header("x-contexture-reason"),
         "previous_response_id"
     );
+    agent.more = json!({"conversation": {}, "context_management": [], "previous_response_id": ""});
+    assert_eq!(agent.send().await.header("x-contexture-status"), "managed");
 }
 
 /// What the provider compacted stays as it is, however its JSON is spelled, with all that stands before it.

@@ -339,6 +339,13 @@ fn summary_requests(agent: &Agent) -> Vec<(&'static str, Agent)> {
         blocks.unwrap().pop();
         requests.push(("a reminder", reminded));
     }
+    if agent.api != Api::Gemini {
+        let mut instructed = agent.clone();
+        instructed.user(ORDER);
+        let text = "You may use a shell.";
+        (instructed.history).push(json!({"role": "system", "content": text}));
+        requests.push(("instructions after it", instructed));
+    }
     if agent.api == Api::Responses {
         let mut trigger = agent.clone();
         trigger.history.push(json!({"type": "compaction_trigger"}));
@@ -359,6 +366,10 @@ async fn a_summary_of_a_compacted_session_is_made_of_its_window() {
             false => Answer::thinking("And now?").and_call("run", json!({"command": "make"})),
         });
         let mut agent = Agent::new(api, &gateway.base, "s");
+        if api == Api::Messages {
+            // It takes instructions among the messages.
+            agent.model = "claude-opus-5-5".to_owned();
+        }
         agent.user("Run all checks.");
         for number in 0..12 {
             let said = agent.go_on().await;
@@ -395,7 +406,10 @@ async fn a_summary_of_a_compacted_session_is_made_of_its_window() {
                 let bytes = sent.body.len();
                 assert!(bytes < window + 1_000, "{api:?} {change}: {bytes}");
                 assert_eq!(sent.tools(), last.tools(), "{api:?} {change}");
-                let end = serde_json::to_string(sent.messages().last().unwrap()).unwrap();
+                let messages = sent.messages();
+                let is_order_last = !change.starts_with("instructions");
+                let end = &messages[messages.len() - if is_order_last { 1 } else { 2 }];
+                let end = end.to_string();
                 let is_whole = end.contains(ORDER) || end.contains("compaction_trigger");
                 assert!(is_whole, "{api:?} {change}: {end}");
             }

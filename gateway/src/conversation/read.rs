@@ -333,9 +333,10 @@ fn summary_target(
     key: &SessionKey,
     why: &UnmanagedReason,
 ) -> Result<Option<lineage::SummaryTarget>, RecordError> {
-    let messages = match (why.reason, why.detail.as_str(), wire.messages.split_last()) {
-        (_, COMPACT_CALL, _) => &wire.messages,
-        // The last message is the agent's order, and is not part of the history.
+    let said = side_call::before_instructions(&wire.messages);
+    let messages = match (why.reason, why.detail.as_str(), said.split_last()) {
+        (_, COMPACT_CALL, _) => wire.messages.as_slice(),
+        // The last message that was said is the agent's order, and is not part of the history.
         (_, side_call::SUMMARY, Some((_, messages)))
         | (COMPACTION_TRIGGER, _, Some((_, messages))) => messages,
         _ => return Ok(None),

@@ -452,6 +452,25 @@ fn side_calls_of_agents_are_known_by_what_they_ask() {
     }
 }
 
+/// Claude Code sends its instructions for a mode as a message of their own, after what is said last.
+#[test]
+fn instructions_after_a_side_call_do_not_hide_it() {
+    for (format, mut body, expected) in side_calls() {
+        let Some(messages) = body[format.list_key()].as_array_mut() else {
+            continue;
+        };
+        let roles = match format {
+            Format::Gemini => continue,
+            Format::OpenAiResponses => ["developer", "system"],
+            _ => ["system", "system"],
+        };
+        messages.extend(roles.map(|role| json!({"role": role, "content": "You may use a shell."})));
+        let body = body.to_string();
+        let wire = split(&body, Some(format)).unwrap();
+        assert_eq!(purpose(&wire), Some(expected), "{body}");
+    }
+}
+
 /// A tool may print an agent's source, and a person may quote it.
 #[test]
 fn an_order_that_is_only_quoted_is_none() {
