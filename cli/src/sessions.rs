@@ -77,7 +77,8 @@ Examples:
     Export {
         /// The session
         id: String,
-        /// Include messages that the agent of an imported log had compacted away
+        /// Print everything that the record has, in the order in which it was said: also what was edited
+        /// or cut off, and what the agent compacted away itself
         #[arg(long)]
         whole: bool,
     },

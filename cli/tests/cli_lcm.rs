@@ -105,6 +105,11 @@ fn an_older_or_another_file_is_refused_and_a_rewound_one_is_told() {
     // What was left out is still there to be found.
     let pattern = json!({"pattern": "shelf-38/box_38.txt", "mode": "literal", "scope": "messages"});
     assert_eq!(tool(&home, "lcm_grep", &pattern, "s")["total"], 1);
+    let exported = home.done("sessions export s");
+    exported.stderr_has("20 messages of the session are not shown");
+    let all = home.done("sessions export s --whole");
+    all.stderr_lacks("not shown");
+    assert_eq!(all.stdout, format!("{whole}{other_end}\n"));
 }
 
 #[test]

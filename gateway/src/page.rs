@@ -404,8 +404,9 @@ fn export(record: &Record, id: &str) -> Result<PageAnswer, PageError> {
     let known = record.delivered(id).map_err(failed)?;
     known.ok_or_else(|| not_found("session"))?;
     let mut lines = String::new();
-    for message in record.conversation(id).map_err(failed)? {
-        for line in formats::item_lines(&message) {
+    let messages = record.all_wire_messages(id).map_err(failed)?;
+    for text in messages.into_iter().filter_map(|message| message.text) {
+        for line in formats::item_lines(&text) {
             lines.push_str(&line);
             lines.push('\n');
         }

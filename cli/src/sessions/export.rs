@@ -15,9 +15,9 @@ use contexture::engines::Engines;
 use contexture::formats;
 use contexture::session::{Placed, Record, SessionOptions};
 
-/// Prints the messages of a session, one per line. Without `whole` it leaves out what the agent
-/// itself compacted away. Returns [`NEGATIVE`] with a warning if the text of a message is missing
-/// from the record.
+/// Prints the messages of a session, one per line. Without `whole` it leaves out what is no longer part
+/// of the conversation and what the agent itself compacted away, and says how much that is. Returns
+/// [`NEGATIVE`] with a warning if the text of a message is missing from the record.
 pub(super) fn export(
     engines: &Engines,
     store: &Record,
@@ -25,7 +25,10 @@ pub(super) fn export(
     whole: bool,
 ) -> Result<u8, CliError> {
     let session = known(store, id)?;
-    let messages = store.wire_messages(id)?;
+    let messages = match whole {
+        true => store.all_wire_messages(id)?,
+        false => store.wire_messages(id)?,
+    };
     let has_text = messages.iter().any(|message| message.text.is_some());
     // An engine may keep its own state with messages, which the texts do not have.
     let keeps_none = matches!(kept::list(engines, &session.engine), Ok(None));
@@ -40,15 +43,17 @@ pub(super) fn export(
         false => store.behind_agent(id)?,
     };
     let progress = Progress::new(messages.len(), "exporting");
-    let mut lost = 0;
+    let (mut lost, mut shown) = (0, 0);
     for message in messages {
         progress.step();
         let is_behind = !behind.is_empty() && message.ids.iter().all(|id| behind.contains(id));
+        let messages = message.ids.len() as u64;
         match message.text {
             // A summary by Codex is an item of the conversation with which it continues, so it
             // stays.
             Some(text) if is_behind && !formats::is_compaction_item(&text) => {}
             Some(text) => {
+                shown += messages;
                 let mut lines = String::new();
                 for line in formats::item_lines(&text) {
                     lines.push_str(&line);
@@ -56,10 +61,19 @@ pub(super) fn export(
                 }
                 output::print_bytes(lines.as_bytes())?;
             }
-            None => lost += message.ids.len() as u64,
+            None => lost += messages,
         }
     }
     drop(progress);
+    let others = session.messages.saturating_sub(shown + lost);
+    if others > 0 {
+        terminal::note(&format!(
+            "{} of the session {} not shown: edited, cut off, or compacted away by the agent; `--whole` shows {}",
+            counted(others, "message"),
+            if others == 1 { "is" } else { "are" },
+            if others == 1 { "it" } else { "them" },
+        ));
+    }
     if lost == 0 {
         return Ok(OK);
     }

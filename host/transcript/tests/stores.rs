@@ -299,6 +299,14 @@ fn what_was_said_is_read_in_pages_and_by_id_and_what_was_cut_off_only_if_asked_f
             (wires[2].ids.as_slice(), &wires[2].text),
             ([MessageId(5)].as_slice(), &None)
         );
+        let all = record.all_wire_messages("s").unwrap().into_iter();
+        let all: Vec<Option<String>> = all.map(|wire| wire.text).collect();
+        let said = ["one", "two", "three", "two, corrected"];
+        assert_eq!(all.len(), said.len() + 1, "{name}: {all:?}");
+        for (text, said) in all.iter().zip(said) {
+            let is_it = text.as_ref().is_some_and(|text| text.contains(said));
+            assert!(is_it, "{name}, {said}: {all:?}");
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The functions of this module read the record without opening a session, so they work while an
 //! agent uses one. [`Record::sessions`] lists the sessions that have something stored, and
-//! [`Record::wire_messages`] returns a conversation as the client sent it. Start with
-//! [`SessionSummary`].
+//! [`Record::wire_messages`] returns a conversation as the client sent it, and
+//! [`Record::all_wire_messages`] what was cut off of it too. Start with [`SessionSummary`].
 //!
 //! [`Record::archive`] and [`Record::shrink`] change the file. Deleting a session is
 //! [`Record::forget`], and the state of a session's window is in `placed`.
@@ -15,9 +15,9 @@ use super::Record;
 use super::texts::TEXTS;
 use crate::error::RecordError;
 use crate::ids::IdMap;
-use crate::message_log::{Known, Logged, branch_of};
+use crate::message_log::{Logged, branch_of};
 use crate::rows::{self, message_id};
-use crate::store::{Select, SessionSummary};
+use crate::store::{MessageRow, Select, SessionSummary};
 
 /// A wire message of a conversation, with the messages that it contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,18 +80,40 @@ impl Record {
     /// # Errors
     /// The record cannot be read.
     pub fn wire_messages(&self, session: &str) -> Result<Vec<WireMessage>, RecordError> {
-        let Some(log) = self.store.messages(session, Select::Log)? else {
-            return Ok(Vec::new());
-        };
-        let wires: IdMap<i64> = (log.iter())
+        let rows = self.store.messages(session, Select::Log)?;
+        let rows = rows.unwrap_or_default();
+        let log: Vec<Logged> = rows.iter().map(rows::logged).collect();
+        let ids = branch_of(&log).into_iter().map(|known| known.id);
+        self.wires_of(session, &rows, ids)
+    }
+
+    /// All wire messages that are stored of a session, in the order in which they were said: also
+    /// earlier forms, and what was cut off, such as what the client compacted away itself. Empty if
+    /// there is no such session.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub fn all_wire_messages(&self, session: &str) -> Result<Vec<WireMessage>, RecordError> {
+        let rows = self.store.messages(session, Select::All)?;
+        let rows = rows.unwrap_or_default();
+        self.wires_of(session, &rows, rows.iter().map(|row| message_id(row.id)))
+    }
+
+    /// The wire messages that hold the messages with these `ids`, which are among the `rows`.
+    fn wires_of(
+        &self,
+        session: &str,
+        rows: &[MessageRow],
+        ids: impl Iterator<Item = MessageId>,
+    ) -> Result<Vec<WireMessage>, RecordError> {
+        let wires: IdMap<i64> = (rows.iter())
             .filter_map(|row| Some((message_id(row.id), row.wire?)))
             .collect();
-        let log: Vec<Logged> = log.iter().map(rows::logged).collect();
         // The messages of one wire message follow each other, so comparing with the previous one is
         // enough to group them.
         let mut last = None;
         let mut messages: Vec<(WireMessage, Option<i64>)> = Vec::new();
-        for Known { id, .. } in branch_of(&log) {
+        for id in ids {
             let wire = wires.get(&id).copied();
             match messages
                 .last_mut()
