@@ -385,6 +385,40 @@ fn a_resent_history_is_observed_once_and_leaves_untouched() {
     assert_eq!(home.journal(), ["cut Some(MessageId(11))"]);
 }
 
+/// Agents put a question and a summary in the place of all but the last messages. Neither is another form of the first
+/// question and its answer.
+#[test]
+fn a_compaction_by_the_client_begins_the_conversation_anew() {
+    let home = Home::new("");
+    let mut session = home.session();
+    let mut history = talk(8);
+    turn(&mut session, &body(&history));
+    home.journal();
+
+    let kept = history.split_off(12);
+    history = vec![
+        user("What did we do so far?"),
+        assistant("We looked at it."),
+    ];
+    history.extend(kept);
+    history.extend([assistant("well"), user("more")]);
+    let compacted = body(&history);
+    let done = turn(&mut session, &compacted);
+    assert_eq!(done.body, compacted);
+    assert!(done.revised.is_empty(), "{:?}", done.revised);
+    assert_eq!(
+        (done.new, done.relation),
+        (ids(18..=26), Relation::CutBack { after: None })
+    );
+    let journal = home.journal();
+    assert_eq!((journal[0].as_str(), journal.len()), ("cut None", 10));
+    // What the record has of the session is what it was, and the conversation is what the client has.
+    drop(session);
+    let record = Record::open(home.path()).unwrap();
+    let stored = record.conversation("s").unwrap();
+    assert_eq!(stored.len(), history.len());
+}
+
 #[test]
 fn an_edit_is_a_revision_and_a_rewind_is_a_branch() {
     let home = Home::new("");
@@ -1196,32 +1230,36 @@ fn real_conversations_turn_by_turn_with_restarts_are_observed_once() {
 
 #[test]
 fn what_a_client_left_out_before_is_not_what_it_edits_now() {
-    let home = Home::new("compact_at: 9, keep: 6");
+    let home = Home::new("");
     let mut session = home.session();
     let answer = assistant("the same answer");
     let mut history = vec![user("begin")];
     for _ in 0..5 {
         history.extend([answer.clone(), user("the same question")]);
     }
-    let whole = body(&history);
-    let handed = turn(&mut session, &whole).body.into_owned();
-    // It carries on, and writes something of its own over the summary.
-    history = messages_of(&handed);
-    history[0]["content"] = "in short".into();
-    let first = MessageId(12 - history.len() as u64 + 1);
-    for (place, old) in [
-        (0, None),
-        (1, Some(first)),
-        (2, Some(MessageId(first.0 + 1))),
-    ] {
+    turn(&mut session, &body(&history));
+    history.drain(..4);
+    turn(&mut session, &body(&history));
+    for (place, old) in [(0, 5), (1, 6), (2, 7)] {
         history[place]["content"] = format!("edit {place}").into();
         let edited = body(&history);
         let done = turn(&mut session, &edited);
-        if let Some(old) = old {
-            let revised: Vec<MessageId> = done.revised.iter().map(|(_, old)| *old).collect();
-            assert_eq!(revised, [old]);
-        }
+        let revised: Vec<MessageId> = done.revised.iter().map(|(_, old)| *old).collect();
+        assert_eq!(revised, ids([old]));
     }
+}
+
+/// A client that carries on from a summary of the host may write one of its own over it.
+#[test]
+fn a_text_of_the_client_in_place_of_a_summary_begins_the_conversation_anew() {
+    let home = Home::new("compact_at: 9, keep: 6");
+    let mut session = home.session();
+    let handed = turn(&mut session, &body(&talk(5))).body.into_owned();
+    let mut history = messages_of(&handed);
+    history[0]["content"] = "in short".into();
+    let written = body(&history);
+    let done = turn(&mut session, &written);
+    assert_eq!((done.new.len(), done.revised.len()), (history.len(), 0));
 }
 
 #[test]

@@ -59,6 +59,9 @@ pub(super) struct Alignment {
     pub(super) hidden_again: Vec<(Known, usize)>,
     /// Known messages that a summary of unknown extent stands for.
     pub(super) abridged: Vec<MessageId>,
+    /// Whether the client compacted the conversation itself: it sends other messages in the place of
+    /// more known ones, and known ones behind them.
+    pub(super) compacted: bool,
 }
 
 /// Aligns the messages of a request with the known ones.
@@ -66,8 +69,9 @@ pub(super) struct Alignment {
 /// Messages at the beginning that are equal in both are the same. After the first difference, the
 /// known messages are found again further on if enough of them follow. Between these two parts,
 /// messages are paired in order: equal ones are the same, and ones of the same role that answer the
-/// same call are revisions. Known messages that remain, with nothing known after them, were cut
-/// off. A message that was inserted begins a new branch.
+/// same call are revisions. If messages vanished there and none is the same, the client compacted
+/// them: whatever it has in their place is new. Known messages that remain, with nothing known after
+/// them, were cut off. A message that was inserted begins a new branch.
 ///
 /// `abridged` is set if the request holds a summary of unknown extent, and is the number of
 /// messages before that summary. Missing messages may then be under it.
@@ -299,10 +303,16 @@ fn pair(
         tail,
         lost,
     } = CommonEnd::of(old, new);
-    let shifted = Gap::between(before, new_before, unsent);
+    let mut shifted = Gap::between(before, new_before, unsent);
     // A short common end proves little if many messages vanished before it.
     let vanished = shifted.unmatched.iter().filter(|id| !unsent.contains(id));
     let vanished = vanished.count();
+    // The client compacted: what it put there stands for what vanished, and revises nothing.
+    let is_compacted = vanished > 0 && shifted.same() == 0 && !new_before.is_empty();
+    if is_compacted {
+        shifted.matches.fill(Match::New);
+        shifted.unmatched = before.iter().map(|old| old.id).collect();
+    }
     let holds = vanished == 0 || lost.is_empty() && tail.len() >= vanished.min(ANCHOR);
     // If both readings explain the request, the one with more unchanged messages is right. Of two
     // with as many, the one that loses nothing.
@@ -311,7 +321,9 @@ fn pair(
         Ordering::Equal => lost.is_empty() && !in_place.unmatched.is_empty(),
         Ordering::Less => false,
     };
-    let (unmatched, cut) = match holds && better {
+    let is_shifted = holds && better;
+    let compacted = is_shifted && is_compacted;
+    let (unmatched, cut) = match is_shifted {
         true => {
             matches.extend(shifted.matches);
             matches.extend(tail.iter().map(|old| Match::Same(old.id)));
@@ -335,6 +347,7 @@ fn pair(
         matches,
         unmatched,
         cut,
+        compacted,
         ..Alignment::default()
     }
 }

@@ -119,6 +119,8 @@ enum Act {
     /// Replace the text of several messages in place.
     Edit(Vec<prop::sample::Index>),
     Rewind(prop::sample::Index),
+    /// Put a question and a summary in place of all but the last messages.
+    Compact(prop::sample::Index),
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
@@ -127,6 +129,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         1 => any::<prop::sample::Index>().prop_map(Act::Insert),
         1 => prop::collection::vec(any::<prop::sample::Index>(), 1..3).prop_map(Act::Edit),
         1 => any::<prop::sample::Index>().prop_map(Act::Rewind),
+        1 => any::<prop::sample::Index>().prop_map(Act::Compact),
     ];
     prop::collection::vec(act, 1..24)
 }
@@ -246,6 +249,18 @@ proptest! {
                     }
                 }
                 Act::Rewind(at) if !client.is_empty() => client.truncate(at.index(client.len())),
+                // All that is left is said again behind the summary.
+                Act::Compact(at) if client.len() > ANCHOR + 4 => {
+                    let from = 4 + at.index(client.len() - ANCHOR - 4);
+                    let from = from - from % 2;
+                    unique += 2;
+                    let summary = [said(unique - 1, 0), said(unique, 1)].map(|said| (said, 0));
+                    client.splice(..from, summary);
+                    for (_, id) in &mut client {
+                        model_next += 1;
+                        *id = model_next;
+                    }
+                }
                 _ => continue,
             }
             let sent: Vec<Said> = client.iter().map(|(said, _)| said.clone()).collect();

@@ -99,6 +99,7 @@ impl Compared {
                 .iter()
                 .any(|incoming| incoming.origin.is_some())
             || self.count(|matched| matches!(matched, Match::Same(_))) > 0
+            || !self.alignment.said_again.is_empty()
             || !self.alignment.abridged.is_empty()
     }
 }
