@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use contexture::session::{
-    AgentWindow, KeptChange, KeptContent, Record, RecordError, Session, SessionError,
+    AgentWindow, KeptChange, KeptContent, Record, RecordError, Session, SessionError, Unrelated,
 };
 use contexture::{Host, SessionBuilder, lock};
 use serde::{Deserialize, Serialize};
@@ -191,6 +191,8 @@ impl SessionSpec {
             .model(&self.agent.model, self.agent.context_length)
             .max_output_tokens(self.agent.max_output_tokens)
             .provider(self.provider)
+            // A request has proved that it continues the session.
+            .unrelated(Unrelated::Compacted)
             .wait(self.wait);
         let builder = match &self.tenant {
             Some(tenant) => builder.tenant(tenant),

@@ -1107,6 +1107,59 @@ async fn an_agents_own_compaction_stays_in_its_session_if_the_gateway_saw_it() {
     }
 }
 
+/// An agent keeps the last messages behind its summary, or none. What the user said once and for all is in the next prompt,
+/// and nothing else that the agent compacted away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_holds_after_an_agents_own_compaction_and_nothing_else_stays() {
+    let stage = Stage::new("context: {engine: lcm}\n");
+    let gateway = stage.gateway().await;
+    (stage.provider).answer_with(|request| match request.last_text().contains("so far") {
+        true => Answer::text(summary()),
+        false => Answer::text("Noted."),
+    });
+    for (name, kept) in [("none", 0), ("some", 6)] {
+        let mut agent = named(
+            Api::Chat,
+            &gateway.base,
+            Channel::Header("x-session-id"),
+            name,
+        );
+        agent.stream = false;
+        for text in [
+            "Look here. Never push to main.",
+            SECRET,
+            "One",
+            "Two",
+            "Three",
+        ] {
+            agent.user(text);
+            agent.go_on().await;
+        }
+        let mut compacting = agent.clone();
+        compacting.user("Your task is to create a detailed summary of the conversation so far.");
+        let said = compacting.send().await;
+        assert_eq!(said.header("x-contexture-status"), "side-call");
+        let kept = agent.history.split_off(agent.history.len() - kept);
+        let anew = vec![user("What did we do?"), assistant(&said.text)];
+        agent.history = spoken(Api::Chat, anew);
+        agent.history.extend(kept);
+        agent.user("Go on.");
+        assert_eq!(session(&agent.go_on().await), name);
+        let sent = stage.provider.requests().pop().unwrap();
+        let text = serde_json::to_string(sent.messages()).unwrap();
+        assert!(text.contains("- Never push to main."), "{name}: {text}");
+        assert!(!text.contains("Look here"), "{name}: {text}");
+        // The system prompt and the rule may be before what the agent sends, and its last answer is behind.
+        assert!(sent.messages().len() <= agent.history.len() + 1, "{text}");
+        // The page saves what was said before, too.
+        let url = format!("{}/contexture/export?id={name}", gateway.base);
+        let saved = reqwest::get(url).await.unwrap().text().await.unwrap();
+        let places = ["Look here.", "What did we do?", "Go on."].map(|text| saved.find(text));
+        assert!(places.is_sorted() && places[0].is_some(), "{name}: {saved}");
+    }
+    stage.nothing_was_refused();
+}
+
 /// Only the provider can read the block that it makes, but the gateway saw it go by, whichever way the agent asks for it:
 /// by an item at the end of a request, or at an endpoint of its own.
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 //! engine, and across a change of the engine after each.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use contexture::session::{AgentWindow, Compact, Session, TurnOptions};
+use contexture::session::{AgentWindow, Compact, Session, TurnOptions, Unrelated};
 use contexture_lcm as _;
 use contexture_tests::rules::ENGINES;
 use contexture_tests::summary_model::SummaryModel;
@@ -90,6 +90,69 @@ fn play(names: &[&str], config: &str, model: Option<&SummaryModel>) -> (usize, V
         sent.push(json!({"role": "assistant", "content": "Done."}));
     }
     (compactions, notes)
+}
+
+/// The client compacts the conversation itself, and keeps the last messages or none. Its summary says nothing of pins and
+/// rules, which hold at once and after the next compactions, also if the session was opened anew.
+#[test]
+fn pins_and_rules_hold_after_a_compaction_by_the_client() {
+    let (rule, pin) = ("Never push to main.", SAID[1]);
+    let user = |text: &str| json!({"role": "user", "content": text});
+    let assistant = |text: &str| json!({"role": "assistant", "content": text});
+    let cases = [(0, false), (0, true), (6, false), (6, true)];
+    for (name, (tail, reopens)) in
+        (ENGINES.into_iter()).flat_map(|name| cases.map(|case| (name, case)))
+    {
+        let home = Home::new();
+        let all = engines(&home);
+        let record = contexture::session::Record::open(home.path()).unwrap();
+        let open = || {
+            let agent = AgentWindow::new("gpt-5", 48_000, 4_800);
+            let options = under(name).unrelated(Unrelated::Compacted);
+            Session::open(&all, Some(&record), "s", agent, options).unwrap()
+        };
+        let work = chat(200, 1_800);
+        // Without the system prompt.
+        let mut work = work["messages"].as_array().unwrap().iter().skip(1).cloned();
+        let mut sent = vec![
+            user(&format!("Look at the parser. {rule}\n/pin {pin}")),
+            assistant("Yes."),
+        ];
+        let mut session = open();
+        for round in 0..4 {
+            if round == 1 {
+                let kept = sent.split_off(sent.len() - tail);
+                sent = vec![user("What did we do so far?"), assistant("We looked.")];
+                sent.extend(kept);
+            } else {
+                sent.extend(work.by_ref().take(64));
+            }
+            sent.push(user(&format!("Go on with round {round}.")));
+            let body = json!({"model": "gpt-5", "messages": sent}).to_string();
+            let compact = if round == 1 {
+                Compact::Never
+            } else {
+                Compact::Force
+            };
+            let options = TurnOptions::default().compact(compact);
+            let turn = session.turn_with(&body, None, &options).unwrap();
+            let window: Value = serde_json::from_str(&turn.body).unwrap();
+            let window = lines(&window["messages"]);
+            let what = format!("{name}, {tail}, {reopens}, {round}: {window:#?}");
+            assert!(window.iter().any(|line| line.contains(rule)), "{what}");
+            assert!(round == 1 || is_pinned(&window, pin), "{what}");
+            let is_old = |line: &String| line.starts_with("Look at the parser.");
+            assert!(round == 0 || !window.iter().any(is_old), "{what}");
+            session
+                .answer(&[&assistant("Done.").to_string()], None)
+                .unwrap();
+            sent.push(assistant("Done."));
+            if reopens {
+                session.end().unwrap();
+                session = open();
+            }
+        }
+    }
 }
 
 fn config() -> String {

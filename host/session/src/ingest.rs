@@ -9,10 +9,11 @@
 //! Read [`Ingest::ingest`] first. It decides whether the request belongs to the conversation at all,
 //! and `apply_alignment` applies the alignment. A request is split in `request`, compared with the
 //! conversation in `compare`, its messages get their ids in `origins`, and the new window is made in
-//! `next_window`. [`Ingest::answer`] appends
-//! the model's answer, and `unseen` collects what the engine is to be shown. Nothing here knows of
-//! engines.
+//! `next_window`. What stays in force if the client compacts is in `client_compaction`.
+//! [`Ingest::answer`] appends the model's answer, and `unseen` collects what the engine is to be
+//! shown. Nothing here knows of engines.
 
+mod client_compaction;
 pub(crate) mod compare;
 mod next_window;
 mod origins;
@@ -51,6 +52,8 @@ pub(crate) struct Ingested {
     /// them: the new ids by the old ones.
     pub(crate) unsent_again: IdMap<MessageId>,
     pub(crate) relation: Relation,
+    /// Whether the client compacted the conversation itself.
+    pub(crate) compacted: bool,
     /// How many leading wire messages the request has in common with the last one.
     pub(crate) common: usize,
 }
@@ -145,10 +148,13 @@ impl Ingest {
                 });
             }
             ingested.relation = Relation::NewRoot;
+            // What the provider compacted, it has read.
+            ingested.compacted = self.unrelated == Unrelated::Compacted && !request.is_compacted;
             compared.alignment.unmatched = history.branch().iter().map(|known| known.id).collect();
             compared.alignment.cut = true;
             compared.alignment.matches.fill(Match::New);
         }
+        ingested.compacted |= compared.alignment.compacted;
         let provisional = std::mem::take(&mut self.provisional);
         let unmatched = &compared.alignment.unmatched;
         // The client announced with `keep_from` that the next request may come without these
@@ -162,7 +168,13 @@ impl Ingest {
             // request.
             request.learn_calls(&mut history.calls)?;
         }
-        self.apply_alignment(current, request, compared, ingested)
+        let rules = (ingested.compacted).then(|| current.keep_pins_and_rules());
+        let compacted = compared.alignment.unmatched.clone();
+        let ingested = self.apply_alignment(current, request, compared, ingested)?;
+        if let Some(rules) = rules {
+            current.begin_with(&rules, compacted);
+        }
+        Ok(ingested)
     }
 
     /// Applies an alignment: assigns ids, appends to the history and the record, and rebuilds the

@@ -151,6 +151,9 @@ pub enum Unrelated {
     /// the record.
     #[default]
     NewRoot,
+    /// The same, but the caller knows that it is the same conversation, which the client compacted
+    /// itself. So the rules and the pins of the user stay in force.
+    Compacted,
     /// The turn fails with [`SessionError::Unrelated`](super::SessionError::Unrelated), and nothing
     /// is changed.
     Refuse,

@@ -322,7 +322,7 @@ impl Session {
 
     /// Lets the commands in new messages of the user count before what is held about the same words.
     fn note_pins(&mut self, ingested: &Ingested) {
-        if ingested.relation == Relation::NewRoot {
+        if ingested.relation == Relation::NewRoot && !ingested.compacted {
             self.current.update_held(HeldState::forget);
         }
         // Ids only rise, so all from the first new one on are new.
