@@ -104,6 +104,8 @@ fn pins_and_rules_hold_after_a_compaction_by_the_client() {
         (ENGINES.into_iter()).flat_map(|name| cases.map(|case| (name, case)))
     {
         let home = Home::new();
+        // After a restart the text of messages comes from there.
+        home.configure("transcript: {mode: full}\n");
         let all = engines(&home);
         let record = contexture::session::Record::open(home.path()).unwrap();
         let open = || {
