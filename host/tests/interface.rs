@@ -591,6 +591,22 @@ fn its_tools_are_in_every_request_and_at_its_limit_none_may_be_called() {
     assert!(!out.body.contains("two words") && !out.body.contains("\"list\""));
     assert_eq!(session.take_warnings().len(), 2);
 
+    // Nor does an agent get it that adds the tools itself.
+    agent.script.has_tools(vec![
+        tool("two words"),
+        ToolSpec::new("list", "", json!([])),
+        tool("grep"),
+        tool("grep"),
+    ]);
+    assert_eq!(session.tools().unwrap(), [tool("grep")]);
+    assert_eq!(session.engine_tools().unwrap(), [tool("grep")]);
+    assert_eq!(session.take_warnings().len(), 3);
+    let large = ToolSpec::new("grep", "reads ".repeat(100_000), json!({"type": "object"}));
+    agent.script.has_tools(vec![large]);
+    assert_eq!(session.tools().unwrap(), []);
+    let warned = session.take_warnings().join("\n");
+    assert!(warned.contains("a quarter is the most"), "{warned}");
+
     // Anthropic's way to say both.
     let agent = Agent::new("tools-anthropic", "scripted", "");
     agent.script.has_tools(vec![tool("file_read")]);

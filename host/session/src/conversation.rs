@@ -14,9 +14,10 @@ use std::sync::Arc;
 
 use contexture_contract::{Grouping, Pins};
 use contexture_engine_api::{
-    CompressOrder, Entry, MessageId, MessageKind, MessageView, WindowState,
+    CompressOrder, Entry, MessageId, MessageKind, MessageView, ToolSpec, WindowState,
 };
-use contexture_formats::tokens::TokenCounter;
+use contexture_formats::tokens::{TOOL_TOKENS, TokenCounter};
+use contexture_formats::{Format, tool_in};
 
 use contexture_transcript::{IdMap, Ids, KeptChange, RecordError};
 
@@ -172,6 +173,18 @@ impl ConversationState {
     /// The tokens of the system prompt and the client's tools.
     pub(crate) fn fixed_tokens(&self) -> u64 {
         self.preamble.as_ref().map_or(0, |preamble| preamble.tokens)
+    }
+
+    /// The tokens that messages and the engine's tools have room in. None if the size of the window
+    /// is not known.
+    pub(crate) fn room_for_tools(&self) -> Option<u64> {
+        let room = self.meter.agent().empty_window().room_for_prompt();
+        room.map(|room| room.saturating_sub(self.fixed_tokens()))
+    }
+
+    /// The tokens of a tool in a request of this format.
+    pub(crate) fn tool_cost(&self, tool: &ToolSpec, format: Format) -> u64 {
+        self.counter.count_text(&tool_in(tool, format)) + TOOL_TOKENS
     }
 
     /// What has to stand together in the format of the last request.

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use contexture_config::OnFailure;
 use contexture_engine_api::{
-    ContextEngine, CurrentCompaction, Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState,
+    ContextEngine, CurrentCompaction, Decision, MessageId, ToolCall, Usage, WindowState,
 };
 use contexture_formats::tokens::TokenCounter;
 use contexture_runtime::engines::{Engines, Occasion, OpenError, Opened};
@@ -278,11 +278,6 @@ impl EngineLink {
                 Ok(())
             }
         }
-    }
-
-    /// The tools that the engine offers to the agent, under the engine's own names.
-    pub(crate) fn tools(&mut self) -> Result<Vec<ToolSpec>, SessionError> {
-        self.ask("tools", |engine| engine.tools())
     }
 
     /// Lets the engine answer a call of one of its tools, under the name that the tool has in requests.

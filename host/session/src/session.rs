@@ -17,8 +17,8 @@ use contexture_config::{Config, TranscriptMode};
 use contexture_engine_api::{
     CurrentCompaction, Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState,
 };
-use contexture_formats::SplitBody;
 use contexture_formats::prompt_cache::{CacheTtl, Ttl};
+use contexture_formats::{Format, SplitBody};
 use contexture_providers::{ModelClient, UsageByModel};
 use contexture_runtime::engines::{Engines, Opened};
 
@@ -26,7 +26,7 @@ use contexture_transcript::{KeptChange, Record, RecordError, StoredSession};
 
 use super::compactor::Compactor;
 use super::conversation::ConversationState;
-use super::engine_link::{BackgroundAnswer, BackgroundWork, Canceller, EngineLink};
+use super::engine_link::{BackgroundAnswer, BackgroundWork, Canceller, EngineLink, ToolRoom};
 use super::engine_transcript::EngineTranscript;
 use super::error::SessionError;
 use super::held::HeldState;
@@ -415,12 +415,22 @@ impl Session {
     }
 
     /// The tools of the session under their own names: those of the host, if
-    /// `compression.model_tools` is on, and those of the engine.
+    /// `compression.model_tools` is on, and those of the engine. It warns of tools of the engine that
+    /// a provider would refuse or that are too large for the window, and leaves them out.
     ///
     /// # Errors
     /// The engine failed.
     pub fn tools(&mut self) -> Result<Vec<ToolSpec>, SessionError> {
-        let own = self.link.tools()?;
+        let current = &self.current;
+        let room = ToolRoom {
+            is_compacted: false,
+            hides_something: false,
+            taken: &[],
+            room: current.room_for_tools(),
+            // The format of the requests is not known, and the sizes differ little.
+            cost: &|tool| current.tool_cost(tool, Format::OpenAiChat),
+        };
+        let own = self.link.tools_within(&room)?;
         let mut tools = self.link.host_tools().to_vec();
         // The host answers first, so nobody can call an engine's tool of the same name.
         let is_free = |tool: &ToolSpec| tools.iter().all(|one| one.name != tool.name);

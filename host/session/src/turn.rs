@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 use contexture_contract::commanded;
 use contexture_engine_api::{Decision, MessageId, ToolSpec, Usage};
 use contexture_formats::prompt_cache::{self, CacheProvider, CacheStatus, CacheTtl, Ttl};
-use contexture_formats::tokens::TOOL_TOKENS;
 use contexture_formats::{self as formats, BodyParts, Conversation, Format, SplitBody, WireBody};
 
 use contexture_transcript::IdMap;
@@ -514,15 +513,13 @@ fn offer_tools(
     if !request.is_sent() {
         return Ok(());
     }
-    let room = current.meter.agent().empty_window().room_for_prompt();
-    let counter = current.counter;
     let preamble = current.preamble.as_ref();
     let room = ToolRoom {
         is_compacted,
         hides_something: current.hides_something(request),
         taken: preamble.map_or(&[], |preamble| &preamble.tools),
-        room: room.map(|room| room.saturating_sub(current.fixed_tokens())),
-        cost: &|tool| counter.count_text(&formats::tool_in(tool, request.format)) + TOOL_TOKENS,
+        room: current.room_for_tools(),
+        cost: &|tool| current.tool_cost(tool, request.format),
     };
     current.tool_tokens = link.offer_tools(&room)?;
     Ok(())

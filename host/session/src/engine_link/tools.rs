@@ -170,11 +170,12 @@ impl EngineLink {
             if known.any(|offered| offered.own == tool.name) {
                 continue;
             }
-            let is_repeated = added.iter().any(|offered| offered.own == tool.name);
-            let name = self.tools.free_name(&tool.name, &prefix, &added, room);
-            match name.filter(|_| !is_repeated && is_offerable(&tool)) {
+            match self.tools.free_name(&tool.name, &prefix, &added, room) {
                 Some(name) => added.push(Offered::new(false, tool, name, room)),
-                None => self.not_offered(&tool, is_repeated),
+                None => self.not_offered(
+                    &tool,
+                    "the request has other tools of this name, also behind the engine's",
+                ),
             }
         }
         let added_tokens: u64 = added.iter().map(|offered| offered.tokens).sum();
@@ -183,26 +184,59 @@ impl EngineLink {
         if room.is_enough_for(tokens) {
             self.tools.tools.extend(added);
         } else if always {
-            self.warnings.add(format!(
-                "the tools of engine `{}` are not offered: they take {tokens} tokens of the {} that messages and \
-                 tools have, and a quarter is the most. Use a model with a larger window, or report it to the \
-                 engine's author.",
-                self.engine.name(),
-                room.room.unwrap_or_default()
-            ));
+            self.too_large(tokens, room);
         }
         Ok(self.tools.tokens())
     }
 
-    /// Warns that the model does not get a tool.
-    fn not_offered(&self, tool: &ToolSpec, is_repeated: bool) {
-        let why = match (is_repeated, is_offerable(tool)) {
-            (true, _) => "the engine lists it twice",
-            (_, false) => {
-                "its name must be letters, digits, `_` and `-`, 64 at most, and its parameters a JSON schema of an object"
+    /// The tools that the engine offers to the agent, under the engine's own names. It warns of those
+    /// that providers refuse, and leaves them out.
+    pub(crate) fn tools(&mut self) -> Result<Vec<ToolSpec>, SessionError> {
+        let mut tools: Vec<ToolSpec> = Vec::new();
+        for tool in self.ask("tools", |engine| engine.tools())? {
+            if tools.iter().any(|one| one.name == tool.name) {
+                self.not_offered(&tool, "the engine lists it twice");
+            } else if !is_offerable(&tool) {
+                self.not_offered(
+                    &tool,
+                    "its name must be letters, digits, `_` and `-`, 64 at most, and its parameters a JSON schema of \
+                     an object",
+                );
+            } else {
+                tools.push(tool);
             }
-            _ => "the request has other tools of this name, also behind the engine's",
-        };
+        }
+        Ok(tools)
+    }
+
+    /// The same tools for an agent that adds them to its requests itself. There are none if they are
+    /// too large for its window.
+    pub(crate) fn tools_within(
+        &mut self,
+        room: &ToolRoom<'_>,
+    ) -> Result<Vec<ToolSpec>, SessionError> {
+        let mut tools = self.tools()?;
+        let tokens = tools.iter().map(room.cost).sum();
+        if !room.is_enough_for(tokens) {
+            self.too_large(tokens, room);
+            tools.clear();
+        }
+        Ok(tools)
+    }
+
+    /// Warns that the tools would take too much of the window.
+    fn too_large(&self, tokens: u64, room: &ToolRoom<'_>) {
+        self.warnings.add(format!(
+            "the tools of engine `{}` are not offered: they take {tokens} tokens of the {} that messages and \
+             tools have, and a quarter is the most. Use a model with a larger window, or report it to the \
+             engine's author.",
+            self.engine.name(),
+            room.room.unwrap_or_default()
+        ));
+    }
+
+    /// Warns that the model does not get a tool.
+    fn not_offered(&self, tool: &ToolSpec, why: &str) {
         self.warnings.add(format!(
             "the tool `{}` of engine `{}` is not offered: {why}. Report it to the engine's author.",
             tool.name.escape_default(),
