@@ -384,6 +384,14 @@ fn what_is_not_compacted_is_not_restored() {
     ran.stderr_has("sessions export s");
     let ran = home.contexture("sessions restore nobody");
     ran.exits(2);
+    ran.stderr_has("nobody");
+    // A session that nobody has compacted is a session all the same.
+    home.done("import chat.json --session whole");
+    let ran = home.done("sessions restore whole");
+    ran.stderr_has("nothing is compacted there");
+    let ran = home.contexture("sessions restore whole m1");
+    ran.exits(2);
+    ran.stderr_has("is no compacted message");
 }
 
 #[test]

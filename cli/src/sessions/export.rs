@@ -132,11 +132,8 @@ fn print_placed(store: &Record, id: &str, mut placed: Vec<Placed>) -> Result<u8,
 /// Fails if there is no such session, or if one of the ids is not a compacted message whose
 /// original is kept.
 pub(super) fn restore(store: &Record, id: &str, messages: &[MessageId]) -> Result<u8, CliError> {
-    let Some(mut placed) = store.placed(id)? else {
-        return Err(CliError::NoSession {
-            session: id.to_owned(),
-        });
-    };
+    known(store, id)?;
+    let mut placed = store.placed(id)?.unwrap_or_default();
     placed.retain(|one| one.is_shortened && one.state.is_some());
     if let Some(unknown) = messages
         .iter()
