@@ -169,24 +169,29 @@ fn examine(loaded: Loaded, offline: bool, findings: &mut Findings) {
         Err(error) => findings.problem("engines", error.to_string()),
     }
     let client = examine_model(&loaded, offline, findings);
-    examine_stores(&loaded, findings);
-    examine_engine(loaded, client, findings);
+    examine_record(&loaded, findings);
+    // An engine that does not run cannot open its store either, and is one problem.
+    if examine_engine(loaded.clone(), client, findings) {
+        examine_store(&loaded, findings);
+    }
 }
 
-/// Opens the record of sessions and the store of the engine and reports how many sessions each has.
-/// Nothing is changed. An engine without a store of its own adds no finding.
-fn examine_stores(loaded: &Loaded, findings: &mut Findings) {
+/// Opens the record of sessions and reports how many it has. Nothing is changed.
+fn examine_record(loaded: &Loaded, findings: &mut Findings) {
     let about = "sessions";
-    let kept = open_record_to_read(loaded).and_then(|record| {
-        let sessions = record.delivered_to(&loaded.config.context.engine)?;
-        Ok((sessions, record.path().display().to_string()))
-    });
+    let kept = open_record_to_read(loaded)
+        .and_then(|record| Ok((record.sessions()?, record.path().display().to_string())));
     match kept {
         Ok((sessions, path)) => {
             findings.ok(about, format!("{} in the record {path}", sessions.len()));
         }
         Err(error) => findings.problem(about, error.to_string()),
     }
+}
+
+/// Opens the store of the engine and reports how many sessions it has. Nothing is changed. An engine
+/// without a store of its own adds no finding.
+fn examine_store(loaded: &Loaded, findings: &mut Findings) {
     let engine = &loaded.config.context.engine;
     let about = format!("store of {engine}");
     let client = configured_client(&loaded.config, Resolved::NoModel(NoModel::Configured));
@@ -361,8 +366,8 @@ fn examine_model(loaded: &Loaded, offline: bool, findings: &mut Findings) -> Mod
 }
 
 /// Loads the chosen engine and opens a session with it, as an agent would. A warning counts as a
-/// problem, because it usually means that another engine stood in.
-fn examine_engine(loaded: Loaded, client: ModelClient, findings: &mut Findings) {
+/// problem, because it usually means that another engine stood in. Returns whether the engine runs.
+fn examine_engine(loaded: Loaded, client: ModelClient, findings: &mut Findings) -> bool {
     let wanted = loaded.config.context.engine.clone();
     let about = format!("engine {wanted}");
     let agent = window::choose(None, None, None, &loaded.config).agent;
@@ -371,14 +376,20 @@ fn examine_engine(loaded: Loaded, client: ModelClient, findings: &mut Findings) 
     let stage = match TempHome::new(start::patient(loaded), client) {
         Ok(stage) => stage,
         // Two engines of one name were reported with the catalog already.
-        Err(TempHomeError::NameTaken(_)) => return,
-        Err(error) => return findings.problem(about, error.to_string()),
+        Err(TempHomeError::NameTaken(_)) => return false,
+        Err(error) => {
+            findings.problem(about, error.to_string());
+            return false;
+        }
     };
     let options = SessionOptions::default();
     let opened = Session::open(stage.engines(), None, "doctor", agent, options);
     let mut session = match opened {
         Ok(session) => session,
-        Err(error) => return findings.problem(about, error.to_string()),
+        Err(error) => {
+            findings.problem(about, error.to_string());
+            return false;
+        }
     };
     let warnings = session.take_warnings();
     for warning in &warnings {
@@ -389,12 +400,14 @@ fn examine_engine(loaded: Loaded, client: ModelClient, findings: &mut Findings) 
         true => format!("the built-in {} loads, opens and answers", opened.name()),
         false => format!("loads, opens and answers, from {}", opened.origin()),
     };
-    match session.status() {
-        Ok(_) if warnings.is_empty() => findings.ok(about, runs),
-        Ok(_) => {}
+    // A warning has the cause, and what follows from it would only repeat it.
+    if !warnings.is_empty() {
+        return false;
+    }
+    let ended = session.status().and_then(|_| session.end());
+    match &ended {
+        Ok(()) => findings.ok(about, runs),
         Err(error) => findings.problem(about, error.to_string()),
     }
-    if let Err(error) = session.end() {
-        findings.problem(format!("engine {wanted}"), error.to_string());
-    }
+    ended.is_ok()
 }

@@ -188,6 +188,30 @@ fn the_doctor_is_content_with_the_defaults_and_names_what_is_wrong() {
     let ran = home.contexture("engines doctor");
     assert_eq!(ran.code, 1);
     ran.stdout_has("`fake` cannot be loaded");
+    ran.stdout_has("\n1 problem.\n");
+}
+
+/// Each cause is one problem, and sessions are counted whatever engine they were for.
+#[test]
+fn the_doctor_counts_causes_and_all_sessions() {
+    let home = Home::new();
+    home.put("chat.json", &chat(3));
+    home.done("import chat.json --session one");
+    home.done("engines doctor").stdout_has("1 in the record");
+    let opens = "import json, sys\n\
+                 for line in sys.stdin:\n    call = json.loads(line)\n    \
+                 if call['method'] == 'open': sys.exit(3)\n    \
+                 print(json.dumps({'id': call['id'], 'result': {'name': 'fails', 'version': '1'}}), flush=True)\n";
+    for script in [opens, "raise SystemExit(3)"] {
+        home.put("home/config.yaml", "context: {engine: fails}\n");
+        home.put("home/plugins/context_engine/fails/engine.py", script);
+        let manifest = "name: fails\nversion: \"1\"\ncommand: [python3, engine.py]\n";
+        plugin(&home, "fails", manifest);
+        let ran = home.contexture("engines doctor");
+        ran.exits(1);
+        ran.stdout_has("its process exited with code 3");
+        ran.stdout_has("\n1 problem.\n");
+    }
 }
 
 /// A plugin is not called fit if its engine could never start, nor if it asks for what does not exist.
