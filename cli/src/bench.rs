@@ -55,7 +55,7 @@ Examples:
   contexture bench sessions logs/ --engines compressor,lcm --context-length 100k
   contexture bench sessions logs/ --timing economy --per-session --csv > sessions.csv
 
-Every log is played as `contexture replay` plays it: the answers are the recorded ones, and no model is called, neither for answers nor for summaries. Engines work in a temporary directory, so their stores do not change. Files that are no logs are named and skipped, and so are sessions that an engine cannot play.
+Every log is played as `contexture replay` plays it: the answers are the recorded ones, and no model is called, neither for answers nor for summaries. Engines work in a temporary directory, so their stores do not change. Files that are no logs are named and skipped, and so are sessions that an engine cannot play. A log that can be read in part is played in part, and named as incomplete.
 
 of none: the cost of all prompts, divided by their cost without an engine, with the provider's prompt cache simulated in both.
 needed: the identifiers and paths that the agent used after a compaction, had met before it, and was not shown again first; the share that was in the window after the compaction.
@@ -132,11 +132,20 @@ struct SessionScores {
     rows: Vec<Score>,
 }
 
-/// A file or session that was not played, or only in part.
+/// A file or session that was not played, or a file that was played in part.
 #[derive(Debug, Serialize)]
 struct NotPlayed {
     path: String,
     why: String,
+}
+
+impl NotPlayed {
+    fn new(path: &Path, why: String) -> Self {
+        Self {
+            path: path.display().to_string(),
+            why,
+        }
+    }
 }
 
 /// The result of the command. Serialised, it is the JSON output.
@@ -151,6 +160,8 @@ struct Comparison {
     windows: Option<(u64, u64)>,
     /// The files and sessions that were not played, each with the reason.
     skipped: Vec<NotPlayed>,
+    /// The files that were played without a part that cannot be read, each with the reason.
+    incomplete: Vec<NotPlayed>,
     /// How many logs were played, at least in part.
     logs: usize,
     /// Whether Ctrl-C ended the run early.
@@ -192,7 +203,8 @@ fn sessions(args: &SessionsArgs, global: &Global) -> Result<u8, CliError> {
     drop(progress);
 
     let found = bench.found;
-    say_skipped(&found.skipped);
+    say_not_played("skipped", &found.skipped);
+    say_not_played("incomplete", &found.incomplete);
     if found.stopped {
         terminal::say("stopped; the rows are those of the sessions that all engines have played\n");
     } else if found.logs == 0 {
@@ -209,15 +221,15 @@ fn sessions(args: &SessionsArgs, global: &Global) -> Result<u8, CliError> {
     Ok(if found.stopped { INTERRUPTED } else { OK })
 }
 
-/// Names the files that were skipped, up to a number that a person reads.
-fn say_skipped(skipped: &[NotPlayed]) {
-    for one in skipped.iter().take(SHOWN_SKIPPED) {
+/// Names the files that were `skipped` or are `incomplete`, up to a number that a person reads.
+fn say_not_played(how: &str, files: &[NotPlayed]) {
+    for one in files.iter().take(SHOWN_SKIPPED) {
         let why = terminal::one_line(&one.why, SHOWN_WHY);
-        terminal::say(&format!("skipped {}: {why}\n", one.path));
+        terminal::say(&format!("{how} {}: {why}\n", one.path));
     }
-    let more = skipped.len().saturating_sub(SHOWN_SKIPPED);
+    let more = files.len().saturating_sub(SHOWN_SKIPPED);
     if more > 0 {
-        terminal::say(&format!("skipped {more} more; --json lists them all\n"));
+        terminal::say(&format!("{how}: {more} more; --json lists them all\n"));
     }
 }
 
@@ -340,7 +352,14 @@ impl<'a> Bench<'a> {
                 self.skip(&file.path, "it has no answer of a model".to_owned());
             }
             Ok(None) => {}
-            Ok(Some(why)) => self.skip(&file.path, format!("a part of it cannot be read: {why}")),
+            Ok(Some(why)) => {
+                let list = match played {
+                    0 => &mut self.found.skipped,
+                    _ => &mut self.found.incomplete,
+                };
+                let why = format!("a part of it cannot be read: {why}");
+                list.push(NotPlayed::new(&file.path, why));
+            }
             Err(why) => self.skip(&file.path, why),
         }
         Ok(match self.found.stopped || self.left == 0 {
@@ -350,8 +369,7 @@ impl<'a> Bench<'a> {
     }
 
     fn skip(&mut self, path: &Path, why: String) {
-        let path = path.display().to_string();
-        self.found.skipped.push(NotPlayed { path, why });
+        self.found.skipped.push(NotPlayed::new(path, why));
     }
 
     /// Plays a session without an engine and through each engine. Returns false if it has nothing

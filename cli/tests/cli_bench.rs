@@ -171,6 +171,7 @@ fn the_figures_are_those_of_the_logs() {
     assert_eq!(found["logs"], 3);
     let skipped: Vec<_> = found["skipped"].as_array().unwrap().iter().collect();
     assert_eq!(skipped.len(), 2, "{skipped:?}");
+    assert_eq!(found["incomplete"], value!([]));
     // The largest log comes first.
     let sessions = found["sessions"].as_array().unwrap();
     let made = [
@@ -341,4 +342,22 @@ fn what_cannot_be_compared_is_refused_with_the_way_out() {
         let said = home.run([&["bench", "sessions"], args].concat());
         said.exits(2).stdout_is("").stderr_has(hint);
     }
+}
+
+/// What was played is not skipped.
+#[test]
+fn a_damaged_log_is_played_and_called_incomplete() {
+    let home = folder();
+    let whole = home.read("logs/below/claude.jsonl");
+    home.put("hurt/claude.jsonl", &whole.replacen('\n', "\n{oops\n", 1));
+    let args = "bench sessions hurt --model gpt-5 --context-length 6000 --engines compressor --timing safe --json";
+    let said = home.contexture(args);
+    said.exits(0);
+    said.stderr_has("incomplete").stderr_lacks("skipped");
+    let found = json(&said.stdout);
+    assert_eq!(
+        (&found["logs"], &found["skipped"]),
+        (&value!(1), &value!([]))
+    );
+    assert_eq!(found["incomplete"].as_array().unwrap().len(), 1, "{found}");
 }
