@@ -110,6 +110,21 @@ fn a_plugin_in_place_is_pinned_and_the_pin_follows_what_is_allowed_again() {
     );
 }
 
+#[cfg(unix)]
+#[test]
+fn a_program_that_is_not_executable_is_not_installed() {
+    let home = Home::new();
+    home.put("mine/engine.sh", "#!/bin/sh\n");
+    let manifest = "name: mine\nversion: \"1\"\ncommand: [./engine.sh]\n";
+    home.put("mine/plugin.yaml", manifest);
+    let refused = home.contexture("plugins install mine --yes");
+    refused.exits(2);
+    refused.stderr_has("engine.sh is not executable: run `chmod +x");
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(home.path("mine/engine.sh"), executable).unwrap();
+    home.done("plugins install mine --yes");
+}
+
 /// Only a manifest that `plugins build` wrote may be replaced, whatever is in the others.
 #[test]
 fn a_build_leaves_a_manifest_of_the_author_alone() {

@@ -40,7 +40,9 @@ impl Shown {
             ));
         };
         let digest = manifest.digest(library);
-        let digest = digest.map_err(|problem| CliError::unusable(library, &problem))?;
+        // A program that cannot be started is not worth a pin.
+        let startable = digest.and_then(|digest| manifest.program().map(|_| digest));
+        let digest = startable.map_err(|problem| CliError::unusable(library, &problem))?;
         Ok(Self {
             manifest,
             library: library.clone(),

@@ -165,11 +165,10 @@ impl StdioProcess {
     /// engine has another name than the manifest says.
     pub(crate) fn start(launch: &StdioLaunch) -> Result<Arc<Self>, String> {
         let file = launch.file.display();
-        let cannot = |error: io::Error| {
-            format!(
-                "{file}: {} cannot be started: {error}",
-                launch.program.display()
-            )
+        let program = launch.program.display();
+        let cannot = |error: io::Error| match launch.program == launch.file {
+            true => format!("{file} cannot be started: {error}"),
+            false => format!("{file}: {program} cannot be started: {error}"),
         };
         let mut command = Command::new(&launch.program);
         command

@@ -185,6 +185,12 @@ pub enum PluginProblem {
         /// The first part of the command.
         program: String,
     },
+    /// The program of a command is a file that may not be executed.
+    #[error("{} is not executable: run `chmod +x '{0}'`", path.display())]
+    NotExecutable {
+        /// Path of the program.
+        path: PathBuf,
+    },
     /// The declared settings are not a valid schema, so the settings in a configuration could not
     /// be checked.
     #[error("{}: settings: {cause}", path.display())]
@@ -390,7 +396,7 @@ impl Manifest {
     ///
     /// # Errors
     /// Returns [`PluginProblem`] if the program is not on the PATH, or if it is given as a path and
-    /// another user can write it.
+    /// another user can write it or it is not executable.
     pub fn program(&self) -> Result<Option<(PathBuf, &[String])>, PluginProblem> {
         let command = self.command.as_ref();
         let Some((program, arguments)) = command.and_then(|command| command.split_first()) else {

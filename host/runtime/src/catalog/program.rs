@@ -5,7 +5,10 @@
 //! of them. Unlike a library, the files are read again after the check. Only this user and root can
 //! change them in between, and both can change everything else as well.
 
+use std::fs::File;
 use std::io::ErrorKind;
+#[cfg(unix)]
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use contexture_base::trust::{self, Untrusted, check_writers};
@@ -34,11 +37,14 @@ fn is_path(program: &str) -> bool {
 /// name as it is found on the PATH. `None` if it is not found.
 ///
 /// # Errors
-/// Returns [`PluginProblem::Untrusted`] if another user can write the program that a path names.
+/// Returns [`PluginProblem::Untrusted`] if another user can write the program that a path names, and
+/// [`PluginProblem::NotExecutable`] if nobody may execute it.
 pub(super) fn find(folder: &Path, program: &str) -> Result<Option<PathBuf>, PluginProblem> {
     if is_path(program) {
         let path = folder.join(program);
-        trust::open(&path)?;
+        if !is_executable(&trust::open(&path)?) {
+            return Err(PluginProblem::NotExecutable { path });
+        }
         return Ok(Some(path));
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -49,6 +55,15 @@ pub(super) fn find(folder: &Path, program: &str) -> Result<Option<PathBuf>, Plug
         (folders.flat_map(|folder| [folder.join(&name), folder.join(program)]))
             .find(|program| program.is_file()),
     )
+}
+
+/// Whether anybody may execute a file. Only Unix has a bit for that.
+fn is_executable(file: &File) -> bool {
+    #[cfg(unix)]
+    return (file.metadata())
+        .is_ok_and(|metadata| PermissionsExt::mode(&metadata.permissions()) & 0o111 != 0);
+    #[cfg(not(unix))]
+    return file.metadata().is_ok();
 }
 
 /// Returns all files in the plugin's folder and below except the manifest, relative to the folder and
