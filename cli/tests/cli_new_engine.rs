@@ -193,7 +193,9 @@ fn what_cannot_be_begun_is_said_and_leaves_nothing() {
     home.put("taken/file", "");
     home.put("elsewhere/Cargo.toml", "");
     let version = ["plugins", "new", "later", "--api", "7.1"];
-    assert_eq!(home.run(version).code, 0);
+    let ran = home.run(version);
+    ran.exits(0);
+    ran.stderr_has("needs version 7.1 of the interface");
     assert!(
         home.read("later/Cargo.toml")
             .contains("contexture-engine-api = \"7.1\"")

@@ -110,6 +110,23 @@ fn a_plugin_in_place_is_pinned_and_the_pin_follows_what_is_allowed_again() {
     );
 }
 
+/// The configuration names an engine alone, so a plugin of a bundled engine's name runs in its place.
+#[test]
+fn a_plugin_with_the_name_of_a_bundled_engine_is_said_to_take_its_place() {
+    let home = Home::new();
+    let says = "takes the place of the engine `lcm`";
+    home.done("plugins new lcm").stderr_has(says);
+    home.put("script/lcm/engine.sh", "");
+    let manifest = "name: lcm\nversion: \"1\"\ncommand: [sh, engine.sh]\n";
+    home.put("script/lcm/plugin.yaml", manifest);
+    home.done("plugins install script/lcm --yes")
+        .stderr_has(says);
+    home.done("plugins allow lcm --yes").stderr_has(says);
+    plugin(&home, "tidy", "");
+    home.done("plugins install tidy --yes")
+        .stderr_lacks("takes the place");
+}
+
 #[cfg(unix)]
 #[test]
 fn a_program_that_is_not_executable_is_not_installed() {

@@ -20,6 +20,7 @@ use crate::error::{CliError, did_you_mean};
 use crate::{Global, OK, consent, output, start, terminal};
 use contexture::catalog::{GENERATED, MANIFEST_FILE, Manifest, Plugin, PluginState};
 use contexture::config::Loaded;
+use contexture::engines::registered_engines;
 
 /// A plugin as it is shown before it is trusted, with its library and the SHA-256 of that library. If
 /// the engine is a program, the SHA-256 is that of all its files.
@@ -84,8 +85,23 @@ impl Shown {
             }
         }
         text.push_str("It runs with all your rights, whatever it asks for.\n");
+        if is_bundled(&manifest.name) {
+            let _ = writeln!(text, "{}", takes_place(&manifest.name));
+        }
         text
     }
+}
+
+/// Whether an engine that comes with this program has this name.
+pub(super) fn is_bundled(name: &str) -> bool {
+    registered_engines().is_ok_and(|all| all.iter().any(|engine| engine.name == name))
+}
+
+/// Says what a plugin with the name of an engine that comes with this program means.
+pub(super) fn takes_place(name: &str) -> String {
+    format!(
+        "It takes the place of the engine `{name}` that comes with Contexture, for stored sessions as well."
+    )
 }
 
 /// Returns what a flag in the manifest allows an engine to do, in words. A flag of a later version

@@ -17,9 +17,10 @@ use clap::ValueEnum;
 use contexture::catalog::{BUILT_IN, NAME_RULE, is_engine_name};
 use contexture_engine_api::API_VERSION;
 
+use super::install::{is_bundled, takes_place};
 use super::spelled_out::spelled_out;
 use crate::error::CliError;
-use crate::{OK, output};
+use crate::{OK, output, terminal};
 
 /// The sources that an engine is written and tested with, as pairs of path and text. The build
 /// script packs them. Empty if this program was built outside a checkout.
@@ -225,6 +226,16 @@ pub(crate) fn run(name: &str, from: From, api: Option<&str>) -> Result<u8, CliEr
         files.extend(copies.map(|(path, text)| (format!("{COPIES}/{path}"), (*text).to_owned())));
     }
     write(Path::new(name), &files)?;
+    if let ApiSource::Version(version) = &api
+        && version != API_VERSION
+    {
+        terminal::note(&format!(
+            "the crate needs version {version} of the interface from crates.io, and this program has {API_VERSION}"
+        ));
+    }
+    if is_bundled(name) {
+        terminal::note(&takes_place(name));
+    }
     output::print(&format!(
         "wrote {name}: an engine that builds without changes\n\n  cd {name}\n  cargo test\n  contexture plugins \
          build .\n  contexture plugins check .\n  contexture plugins install .\n"
