@@ -309,7 +309,7 @@ fn an_engine_that_is_named_runs_or_the_command_fails() {
 fn input_that_cannot_be_read_is_refused_with_its_name_and_the_place() {
     let home = Home::new();
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-    let refused: [(&str, &[u8], &str); 10] = [
+    let refused: [(&str, &[u8], &str); 12] = [
         (
             "cut.json",
             b"{\"messages\":[{\"role\":\"user\",\"cont",
@@ -331,6 +331,8 @@ fn input_that_cannot_be_read_is_refused_with_its_name_and_the_place() {
             b"[{\"role\":\"user\",\"content\":\"\xe9\"}]",
             "not UTF-8",
         ),
+        ("chat.json.gz", b"\x1f\x8b\x08\0", "compressed with gzip"),
+        ("wide.json", b"\xff\xfe{\0}\0", "UTF-16"),
         ("deep.json", deep.as_bytes(), ""),
     ];
     for (name, bytes, part) in refused {

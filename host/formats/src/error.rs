@@ -41,6 +41,12 @@ pub enum FormatError {
         /// The offset of the first invalid byte, counted from 0.
         at: usize,
     },
+    /// The document is compressed or in another encoding than UTF-8, as its first bytes say.
+    #[error("it is {what}, and a conversation is JSON in UTF-8: unpack or convert it first")]
+    Encoded {
+        /// What the document is, such as `UTF-16`.
+        what: &'static str,
+    },
     /// The document belongs to a program whose format is recognised but not supported.
     #[error(
         "this looks like {what}; supported: {names}; convert it to one of these, or name its format with --format if it \

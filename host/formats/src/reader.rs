@@ -49,12 +49,18 @@ pub fn read(
 /// unreadable lines. The document keeps these lines with U+FFFD in place of the invalid bytes.
 ///
 /// # Errors
-/// Fails for the same reasons as [`read`], or if the document is neither UTF-8 nor a session
-/// log.
+/// Fails for the same reasons as [`read`], or if the document is compressed, or neither UTF-8 nor a
+/// session log.
 pub fn read_bytes(
     document: Vec<u8>,
     format: Option<Format>,
 ) -> Result<Vec<Conversation>, FormatError> {
+    if let Some((_, what)) = ENCODED
+        .iter()
+        .find(|(start, _)| document.starts_with(start))
+    {
+        return Err(FormatError::Encoded { what });
+    }
     let bytes = match String::from_utf8(document) {
         Ok(text) => return read(text, format),
         Err(error) => error.into_bytes(),
@@ -78,6 +84,19 @@ pub fn read_bytes(
     }
     read_text(&text.into(), format, &not_text)
 }
+
+/// The first bytes of documents that have to be unpacked or converted. PowerShell writes UTF-16.
+const ENCODED: [(&[u8], &str); 9] = [
+    (b"\x1f\x8b", "compressed with gzip"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd"),
+    (b"PK\x03\x04", "a zip archive"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
+    (b"{\0", "UTF-16"),
+    (b"[\0", "UTF-16"),
+    (b"\0{", "UTF-16"),
+    (b"\0[", "UTF-16"),
+];
 
 /// Reads a document in which some lines are not UTF-8. Each such line is given as its index and
 /// the offset of its first invalid byte in the original.
