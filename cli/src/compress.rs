@@ -90,7 +90,7 @@ pub(crate) struct CompressArgs {
     /// the default unless it is a terminal
     #[arg(short, long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(output::destination), help_heading = "Input and output")]
     output: Option<PathBuf>,
-    /// Write the report to FILE as JSON; it holds no text of a message
+    /// Write the report to FILE as JSON, `-` is stdout; it holds no text of a message
     #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(output::destination), help_heading = "Input and output")]
     report: Option<PathBuf>,
     /// Add the engine's per-message state to the report. It may contain message text and secrets
@@ -120,10 +120,11 @@ note: the conversation is not written to the terminal: add `-o FILE` or `> FILE`
 /// Fails if the arguments contradict each other, the input cannot be read, or the output cannot be
 /// written.
 pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> {
-    if args.report.is_some() && args.report == args.output {
+    let output = args.output.as_deref().unwrap_or(Path::new("-"));
+    if args.report.as_deref() == Some(output) && !args.dry_run {
         return Err(CliError::usage(
             "--output and --report name the same file",
-            "name a different file for each",
+            "name a different file for each; without --output, the conversation goes to stdout",
         ));
     }
     let mut loaded = start::load_config(global)?;
@@ -232,7 +233,7 @@ fn engine_choice<'a>(
     })
 }
 
-/// Writes the reports to the file that `--report` names: a list if the input holds several
+/// Writes the reports to the file that `--report` names, or to stdout: a list if the input holds several
 /// conversations.
 fn write_report(
     args: &CompressArgs,
@@ -246,7 +247,10 @@ fn write_report(
         true => output::pretty(&reports),
         false => output::pretty(first),
     };
-    output::write_file(file, &json)
+    match file.as_os_str() == "-" {
+        true => output::print(&json),
+        false => output::write_file(file, &json),
+    }
 }
 
 /// Writes the resulting document to the file that `--output` names, to stdout if it is not a

@@ -83,6 +83,15 @@ fn check_is_content_with_a_compaction_and_dry_run_prints_no_conversation() {
     ran.exits(0).stdout_is("");
     ran.stderr_has("compacted");
     home.path("report.json");
+    for both in ["--report -", "--report - -o -"] {
+        let ran = home.contexture(format!("compress chat.json {both}"));
+        ran.exits(2);
+        ran.stderr_has("name the same file");
+    }
+    for alone in ["--dry-run", "-o smaller.json"] {
+        let ran = home.done(format!("compress chat.json --report - {alone}"));
+        assert!(json(&ran.stdout)["outcome"].is_string(), "{}", ran.stdout);
+    }
     let ran = home.contexture("compress chat.json --check --dry-run --report report.json");
     ran.exits(1).stdout_is("");
     assert_eq!(json(&home.read("report.json"))["outcome"], "nothing_to_do");
