@@ -11,6 +11,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::crossing::null_as_default;
+
 /// The version of this interface. Its major number is that of the ABI. If one side has a higher
 /// minor version, both sides go on without what only that version has.
 pub const API_VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -61,25 +63,32 @@ open_struct! {
         /// Whether the engine reads the conversation with
         /// [`transcript`](crate::HostServices::transcript). If so, the host keeps the text of every
         /// message. Otherwise it keeps only ids and hashes, unless the configuration says `full`.
+        #[serde(deserialize_with = "null_as_default")]
         pub reads_transcript: bool,
         /// Whether the engine proposes views for single requests. The host then calls
         /// [`select`](crate::ContextEngine::select).
+        #[serde(deserialize_with = "null_as_default")]
         pub selects: bool,
         /// Whether the engine may change the window before every request. The host then calls
         /// [`rewrite`](crate::ContextEngine::rewrite).
+        #[serde(deserialize_with = "null_as_default")]
         pub rewrites: bool,
         /// Whether the engine may shorten the user's last message to a marked preview with a
         /// [`Replace`](crate::Entry::Replace) and keep the original itself.
+        #[serde(deserialize_with = "null_as_default")]
         pub keeps_user_messages: bool,
         /// Whether the engine's tools are added to every request. They keep their names. If the
         /// client has a tool of the same name, the engine's is called `<engine>_<name>`.
+        #[serde(deserialize_with = "null_as_default")]
         pub offers_tools: bool,
         /// Whether the engine may forbid the model to call tools. The host then calls
         /// [`may_call_tools`](crate::ContextEngine::may_call_tools).
+        #[serde(deserialize_with = "null_as_default")]
         pub limits_tool_calls: bool,
         /// The marks that the engine's summaries, shorter forms and notices may begin with, in
         /// addition to the marks of this crate. Each must begin with `[` or `【` and have at least
         /// three characters.
+        #[serde(deserialize_with = "null_as_default")]
         pub marks: Vec<String>,
     }
 }
@@ -95,10 +104,13 @@ open_struct! {
         /// The version of the engine's crate.
         pub version: String,
         /// One line that says what the engine does.
+        #[serde(deserialize_with = "null_as_default")]
         pub description: String,
         /// The version of this interface that the engine was built with.
+        #[serde(deserialize_with = "null_as_default")]
         pub api: String,
         /// The settings and the optional features of the engine.
+        #[serde(deserialize_with = "null_as_default")]
         pub about: About,
     }
 }

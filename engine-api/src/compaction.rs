@@ -14,6 +14,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::crossing::null_as_default;
 use crate::message::{MessageId, MessageView};
 use crate::window::WindowState;
 
@@ -109,8 +110,10 @@ open_struct! {
         pub system_note: Option<String>,
         /// Whether the engine wanted to use a model for this proposal but could not. The summary is
         /// then of lower quality.
+        #[serde(deserialize_with = "null_as_default")]
         pub degraded: bool,
         /// Remarks on how the proposal was made, for a person.
+        #[serde(deserialize_with = "null_as_default")]
         pub notes: Vec<String>,
     }
 }
@@ -203,7 +206,7 @@ open_struct! {
         #[serde(default)]
         pub text: Option<String>,
         /// New arguments for some of the message's tool calls. The other calls keep theirs.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "null_as_default")]
         pub arguments: Vec<ShortArguments>,
         /// State that the engine keeps with the message as long as it is in the window: a JSON
         /// object that no model sees. `None` leaves the existing state.
@@ -259,6 +262,7 @@ open_struct! {
         pub covers: Vec<MessageId>,
         /// Whether the summary should be a message with the role `system`, if the wire format
         /// allows that among its messages. Otherwise the host chooses the role.
+        #[serde(deserialize_with = "null_as_default")]
         pub in_system_role: bool,
     }
 }
@@ -298,7 +302,7 @@ open_struct! {
         /// The id of the message.
         pub id: MessageId,
         /// Why the message was removed, for a person. It may be empty.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "null_as_default")]
         pub reason: String,
     }
 }

@@ -9,6 +9,17 @@
 //! know, it keeps the name in the variant `Unknown` instead of failing. What that means for the
 //! caller is said at each enum.
 
+/// Reads a field for which `null` means the same as no field. A program in another language writes
+/// `null` if a variable has no value.
+pub(crate) fn null_as_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: Default + serde::Deserialize<'de>,
+    D: serde::Deserializer<'de>,
+{
+    let value = <Option<T> as serde::Deserialize>::deserialize(deserializer)?;
+    Ok(value.unwrap_or_default())
+}
+
 /// Defines a struct that can gain fields: it is non-exhaustive and has one setter for each field,
 /// which takes and returns the struct.
 macro_rules! open_struct {

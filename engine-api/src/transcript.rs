@@ -12,6 +12,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::crossing::null_as_default;
 use crate::message::{MessageId, OwnedMessage};
 
 open_struct! {
@@ -34,14 +35,17 @@ open_struct! {
         /// Begin after this message, or at the start of the session if it is `None`.
         pub after: Option<MessageId>,
         /// Only these messages, in the order of the list. If it is empty, all messages are read.
+        #[serde(deserialize_with = "null_as_default")]
         pub ids: Vec<MessageId>,
         /// Whether to include earlier forms of messages and messages that were cut off. Neither is
         /// part of the conversation any more.
+        #[serde(deserialize_with = "null_as_default")]
         pub outdated: bool,
         /// Whether to leave out the messages and return only their
         /// [hashes](TranscriptPage::hashes), which of them are
         /// [outdated](TranscriptPage::outdated) and which are
         /// [revisions](TranscriptPage::revisions). No text is read then, so a long session is cheap.
+        #[serde(deserialize_with = "null_as_default")]
         pub without_messages: bool,
         /// The largest number of messages to return. The host may return fewer to keep a page below
         /// a few megabytes.

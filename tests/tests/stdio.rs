@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use contexture::engines::HealthState;
 use contexture::session::OutcomeKind;
 use contexture_engine_api::{
-    About, Committed, Compaction, CompressOrder, EngineDescription, Floor, HostInfo, OwnedMessage,
-    OwnedToolCall, ToolCall, TranscriptPage, TranscriptRange, Usage,
+    About, Committed, Compaction, CompressOrder, Dropped, EngineDescription, Floor, HostInfo,
+    ModelFailure, ModelRequest, OwnedMessage, OwnedToolCall, Replacement, Shortened, Summary,
+    ToolCall, TranscriptPage, TranscriptRange, Usage,
 };
 use contexture_tests::living::Living;
 use contexture_tests::{Home, engines, repository};
-use serde_json::{Value, to_value};
+use serde_json::{Value, json, to_value};
 
 const SCRIPT: &str = include_str!("faulty_engine.py");
 
@@ -408,6 +409,70 @@ fn files_that_others_may_write_are_refused() {
         let told = refused(&home);
         assert!(told.contains("which names no file beside it"), "{told}");
     }
+}
+
+/// An author's language may write null for what has no value.
+#[test]
+fn a_field_that_the_page_calls_optional_may_be_null() {
+    fn read<T: serde::de::DeserializeOwned>(value: Value) -> Result<(), String> {
+        serde_json::from_value::<T>(value)
+            .map(drop)
+            .map_err(|error| error.to_string())
+    }
+    type Read = fn(Value) -> Result<(), String>;
+    // A shape that an engine writes, by its first fields on the page; the fields that it must have.
+    let shapes: [(&str, Value, Read); 10] = [
+        (
+            "name, version",
+            json!({"name": "a", "version": "1"}),
+            read::<EngineDescription>,
+        ),
+        ("settings?", json!({}), read::<About>),
+        ("entries", json!({"entries": []}), read::<Compaction>),
+        (
+            "id, text?, arguments?",
+            json!({"id": 1}),
+            read::<Replacement>,
+        ),
+        ("id, text?, state?", json!({"id": 1}), read::<Shortened>),
+        (
+            "text, covers",
+            json!({"text": "a", "covers": []}),
+            read::<Summary>,
+        ),
+        ("id, reason?", json!({"id": 1}), read::<Dropped>),
+        ("session?", json!({"limit": 1}), read::<TranscriptRange>),
+        (
+            "purpose",
+            json!({"purpose": "a", "system": "a", "prompt": "a", "max_tokens": 1}),
+            read::<ModelRequest>,
+        ),
+        (
+            "kind",
+            json!({"kind": "auth", "message": "a"}),
+            read::<ModelFailure>,
+        ),
+    ];
+    let page = repository().join("docs/engine-protocol.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let spans = page.split('`').skip(1).step_by(2);
+    let spans = spans.filter_map(|span| span.strip_prefix('{')?.strip_suffix('}'));
+    let mut seen = 0;
+    for span in spans.filter(|span| span.contains('?')) {
+        let mut shapes = shapes.iter();
+        let shape = shapes.find(|(first, ..)| span.starts_with(first));
+        let (_, fields, read) = shape.unwrap_or_else(|| panic!("nothing reads {span}"));
+        let names = span
+            .split(',')
+            .filter_map(|name| name.trim().strip_suffix('?'));
+        for name in names {
+            let mut fields = fields.clone();
+            fields[name] = Value::Null;
+            assert_eq!(read(fields), Ok(()), "{name} of {span}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "{seen}");
 }
 
 #[test]
