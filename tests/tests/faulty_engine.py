@@ -38,6 +38,22 @@ def commit(fault, call):
         send(id=call["id"] + 7, result=None)
     if fault == "float_id":
         send(id=float(call["id"]), result=None)
+    if fault == "nan":
+        send(id=call["id"], result=float("nan"))
+    if fault == "null_id":
+        send(id=None, result=None)
+    if fault == "two_ids":
+        print('{"id": 1, "id": 1}', flush=True)
+    if fault == "text_error":
+        send(id=call["id"], error="boom")
+    if fault == "batch":
+        print("[]", flush=True)
+    if fault == "pretty":
+        print(json.dumps({"id": call["id"], "result": None}, indent=1), flush=True)
+    if fault == "unended":
+        sys.stdout.write('{"id": 1, "')
+        sys.stdout.flush()
+        time.sleep(600)
     if fault == "silent":
         raise SilentError
     if fault == "endless":

@@ -135,6 +135,16 @@ fn what_a_script_does_wrong_costs_one_fallback_and_nothing_else() {
             "garbage:compress",
             "no message of the protocol: `thinking about it …`",
         ),
+        ("nan:compress", ": `NaN}`"),
+        ("null_id:compress", "its `id` is null or missing"),
+        ("two_ids:compress", "duplicate field `id`"),
+        (
+            "text_error:compress",
+            "expected an object with `code`, a number, and `message`",
+        ),
+        ("batch:compress", "there are no batches"),
+        ("pretty:compress", "a message has one line"),
+        ("unended:compress", "it wrote 11 bytes without a line feed"),
         ("other_id:compress", "waits for its answer"),
         ("float_id:compress", ".0, but call "),
         ("endless:compress", "a line of more than 64 MiB"),
@@ -154,8 +164,8 @@ fn what_a_script_does_wrong_costs_one_fallback_and_nothing_else() {
         ("daemon:compress", "its process exited with code 4"),
         ("eat:compress", "MemoryError"),
     ] {
-        // Only the one that never returns is to run into its deadline.
-        let deadline = if fault.starts_with("hang") {
+        // Only those that never return are to run into their deadline.
+        let deadline = if fault.starts_with("hang") || fault.starts_with("unended") {
             1_000
         } else {
             60_000

@@ -20,6 +20,7 @@ use std::collections::HashSet;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, Once, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -122,6 +123,8 @@ impl StdioLaunch {
 pub(crate) struct StdioProcess {
     description: OnceLock<EngineDescription>,
     child: EngineChild,
+    /// The bytes since the last line feed that the process wrote.
+    pending: Arc<AtomicU64>,
     /// Held during a call.
     pipe: Mutex<Pipe>,
 }
@@ -153,7 +156,7 @@ impl EngineProcess for StdioProcess {
     }
 
     fn kill(&self) {
-        self.end_because("it did not return in time and was killed".to_owned());
+        self.end_late("did not return in time");
     }
 }
 
@@ -185,10 +188,14 @@ impl StdioProcess {
         limit_memory(&child, launch.memory);
         let input = child.stdin.take();
         let (to, lines) = sync_channel(LINES_AHEAD);
+        let pending = Arc::new(AtomicU64::new(0));
         let reader = child.stdout.take().map(|output| {
             std::thread::Builder::new()
                 .name("engine-output".to_owned())
-                .spawn(move || read_lines(output, &to))
+                .spawn({
+                    let pending = Arc::clone(&pending);
+                    move || read_lines(Counted { output, pending }, &to)
+                })
         });
         let child = EngineChild::of(child, launch.memory);
         if let Some(Err(error)) = reader {
@@ -198,6 +205,7 @@ impl StdioProcess {
         let process = Arc::new(Self {
             description: OnceLock::new(),
             child,
+            pending,
             pipe: Mutex::new(Pipe {
                 input,
                 lines,
@@ -283,20 +291,18 @@ impl StdioProcess {
         loop {
             let late = || {
                 let within = patience.unwrap_or_default().as_millis();
-                self.end_because(format!(
-                    "it did not answer within {within} ms and was killed"
-                ))
+                self.end_late(&format!("did not answer within {within} ms"))
             };
             let line = self.line(pipe, until)?.ok_or_else(late)?;
             match Incoming::read(&line, pipe.last_call) {
-                Some(Incoming::Answer(answer)) => {
+                Ok(Incoming::Answer(answer)) => {
                     if let Err(EngineError::UnknownMethod(_)) = &answer {
                         pipe.missing.insert(method.to_owned());
                         return Err(EngineError::UnknownMethod(method.to_owned()));
                     }
                     return answer;
                 }
-                Some(Incoming::Call {
+                Ok(Incoming::Call {
                     id,
                     method,
                     argument,
@@ -310,7 +316,7 @@ impl StdioProcess {
                         self.send(pipe, &answer_line(&id, answer)?)?;
                     }
                 }
-                Some(Incoming::Other(id)) => {
+                Ok(Incoming::Other(id)) => {
                     let id = id.to_string();
                     return Err(self.end_because(format!(
                         "it was killed because it answered call {}, but call {} waits for its answer (an answer has \
@@ -319,17 +325,17 @@ impl StdioProcess {
                         pipe.last_call
                     )));
                 }
-                None if is_cut(&line) => {
+                Err(_) if is_cut(&line) => {
                     return Err(self.end_because(format!(
                         "it was killed because it wrote a line of more than {} MiB",
                         LONGEST_LINE >> 20
                     )));
                 }
-                None => {
+                Err(why) => {
                     let text = String::from_utf8_lossy(&line);
                     return Err(self.end_because(format!(
                         "it was killed because it wrote a line to its standard output that is no message of the \
-                         protocol: `{}` (what is meant for people belongs on standard error)",
+                         protocol: `{}` ({why})",
                         printable(text.trim_end(), 200)
                     )));
                 }
@@ -375,6 +381,18 @@ impl StdioProcess {
         self.child.has_ended()
     }
 
+    /// Kills the process, which has missed a deadline, and returns the error for the call that is in
+    /// progress.
+    fn end_late(&self, how: &str) -> EngineError {
+        let pending = match self.pending.load(Ordering::Relaxed) {
+            0 => String::new(),
+            bytes => format!(
+                "; it wrote {bytes} bytes without a line feed: end each message with one, and flush"
+            ),
+        };
+        self.end_because(format!("it {how} and was killed{pending}"))
+    }
+
     /// Kills the process and returns the error for the call that is in progress.
     fn end_because(&self, why: String) -> EngineError {
         self.child.kill(why);
@@ -404,9 +422,27 @@ impl Drop for StdioProcess {
     }
 }
 
+/// The standard output of a process, which counts the bytes after the last line feed.
+struct Counted {
+    output: ChildStdout,
+    pending: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.output.read(buffer)?;
+        let bytes = buffer.get(..count).unwrap_or_default();
+        match bytes.iter().rposition(|byte| *byte == b'\n') {
+            Some(end) => (self.pending).store((count - end - 1) as u64, Ordering::Relaxed),
+            None => drop(self.pending.fetch_add(count as u64, Ordering::Relaxed)),
+        }
+        Ok(count)
+    }
+}
+
 /// Passes the lines of a process on until it closes its output or nobody waits for them any more.
 /// What is longer than [`LONGEST_LINE`] is passed on in part, which is no message.
-fn read_lines(output: ChildStdout, to: &SyncSender<Vec<u8>>) {
+fn read_lines(output: Counted, to: &SyncSender<Vec<u8>>) {
     let mut output = BufReader::new(output);
     loop {
         let mut line = Vec::new();

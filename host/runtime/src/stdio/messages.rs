@@ -6,9 +6,10 @@
 //! the same rule.
 
 use contexture_engine_api::protocol::write;
-use contexture_engine_api::{EngineError, MessageView, OwnedMessage};
+use contexture_engine_api::{EngineError, MessageView, OwnedMessage, printable};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::error::Category;
 use serde_json::value::RawValue;
 
 /// The codes of JSON-RPC for a method that does not exist, for parameters that are wrong, and for
@@ -45,6 +46,7 @@ struct LineFields {
 }
 
 #[derive(Serialize, Deserialize)]
+#[serde(expecting = "an object with `code`, a number, and `message`, a text")]
 struct ErrorObject {
     code: i64,
     #[serde(default)]
@@ -94,26 +96,50 @@ impl ErrorObject {
 }
 
 impl Incoming {
-    /// Reads a line. `call` is the number of the call that waits for an answer. `None` if the line is
-    /// neither an answer nor a call.
-    pub(super) fn read(line: &[u8], call: u64) -> Option<Self> {
-        let line: LineFields = serde_json::from_slice(line).ok()?;
+    /// Reads a line. `call` is the number of the call that waits for an answer.
+    ///
+    /// # Errors
+    /// Returns why the line is neither an answer nor a call, in words for its author.
+    pub(super) fn read(line: &[u8], call: u64) -> Result<Self, String> {
+        match line.trim_ascii_start().first() {
+            Some(b'{') => {}
+            Some(b'[') => return Err("a message is an object, and there are no batches".to_owned()),
+            _ => return Err("what is meant for people belongs on standard error".to_owned()),
+        }
+        let line: LineFields = serde_json::from_slice(line).map_err(|error| what(&error, line))?;
         if let Some(method) = line.method {
-            return Some(Self::Call {
+            return Ok(Self::Call {
                 id: line.id,
                 method,
                 argument: argument_of(line.params.as_deref()),
             });
         }
-        let id = line.id?;
+        let Some(id) = line.id else {
+            return Err(
+                "it has no `method`, as a call has, and its `id` is null or missing".to_owned(),
+            );
+        };
         if id != call {
-            return Some(Self::Other(id));
+            return Ok(Self::Other(id));
         }
-        Some(Self::Answer(match (line.error, line.result) {
+        Ok(Self::Answer(match (line.error, line.result) {
             (Some(error), _) => Err(error.into_error()),
             (None, Some(result)) => Ok(result.get().to_owned()),
             (None, None) => Ok("null".to_owned()),
         }))
+    }
+}
+
+/// Says what is wrong with a line. If it is not JSON, shows the place.
+fn what(error: &serde_json::Error, line: &[u8]) -> String {
+    match error.classify() {
+        Category::Eof => "the line ends within the message: a message has one line".to_owned(),
+        Category::Syntax => {
+            let at = line.get(error.column().saturating_sub(1)..);
+            let rest = String::from_utf8_lossy(at.unwrap_or_default());
+            format!("{error}: `{}`", printable(rest.trim_end(), 40))
+        }
+        Category::Data | Category::Io => error.to_string(),
     }
 }
 
