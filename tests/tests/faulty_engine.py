@@ -54,6 +54,8 @@ def commit(fault, call):
         sys.stdout.write('{"id": 1, "')
         sys.stdout.flush()
         time.sleep(600)
+    if fault == "missing":
+        raise NotImplementedError
     if fault == "silent":
         raise SilentError
     if fault == "endless":
@@ -123,6 +125,8 @@ for line in sys.stdin:
         more = {"result": answer(call["method"], call["params"])} if known else {"error": {"code": -32601, "message": ""}}
         if call["method"] == method:
             more["result"] = spoil(fault, more["result"])
+    except NotImplementedError:
+        more = {"error": {"code": -32601, "message": ""}}
     except SilentError:
         more = {"error": {"code": -5, "message": ""}}
     except Exception as error:

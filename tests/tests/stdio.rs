@@ -231,6 +231,16 @@ fn what_a_script_says_to_people_is_limited() {
     }
 }
 
+/// Otherwise it would look as if the engine had decided never to compact.
+#[test]
+fn an_engine_that_cannot_decide_says_so() {
+    let home = with_script("missing:should_compress", "");
+    let mut living = Living::new(&home, "s");
+    let told = living.turn(10).warnings.join("\n");
+    assert!(told.contains("no method `should_compress`"), "{told}");
+    assert_eq!(living.compacted().compaction.unwrap().engine, "compressor");
+}
+
 #[test]
 fn a_failure_names_the_method() {
     let home = with_script("garbage:should_compress", "");

@@ -41,10 +41,19 @@ impl ContextEngine for Plain {
 
     // There is no default for this method, so the error stays what it was.
     fn compress(&mut self, _request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
-        Err(EngineError::UnknownMethod(
-            Method::Compress.name().to_owned(),
-        ))
+        Err(missing(Method::Compress))
     }
+}
+
+fn missing(method: Method) -> EngineError {
+    EngineError::UnknownMethod(method.name().to_owned())
+}
+
+/// Panics with the error of a method that cannot return one.
+fn or_unwind<T>(answer: Result<T, EngineError>) -> T {
+    // `resume_unwind` does not run the panic hook, so the failure is not also printed as a panic of
+    // the host.
+    answer.unwrap_or_else(|error| std::panic::resume_unwind(Box::new(error)))
 }
 
 impl<C: Carrier> RemoteEngine<C> {
@@ -72,10 +81,7 @@ impl<C: Carrier> RemoteEngine<C> {
         messages: &[MessageView<'_>],
         default: impl FnOnce() -> T,
     ) -> T {
-        self.ask(method, argument, messages, || Ok(default()))
-            // `resume_unwind` does not run the panic hook, so the failure is not also printed as a
-            // panic of the host.
-            .unwrap_or_else(|error| std::panic::resume_unwind(Box::new(error)))
+        or_unwind(self.ask(method, argument, messages, || Ok(default())))
     }
 }
 
@@ -83,8 +89,8 @@ impl<C: Carrier> RemoteEngine<C> {
 #[warn(clippy::missing_trait_methods)]
 impl<C: Carrier + Send> ContextEngine for RemoteEngine<C> {
     fn should_compress(&self, window: &WindowState) -> Decision {
-        let default = || Plain.should_compress(window);
-        self.must(Method::ShouldCompress, window, &[], default)
+        let required = || Err(missing(Method::ShouldCompress));
+        or_unwind(self.ask(Method::ShouldCompress, window, &[], required))
     }
 
     fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
