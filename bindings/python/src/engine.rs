@@ -9,6 +9,8 @@
 //! model for summaries or the token counter. The module also exports the conformance tests for
 //! engine classes (`check`) and `safe_cut`, which an engine needs to split a conversation.
 
+use std::cell::RefCell;
+
 use contexture::engines::{RegisterError, register_context_engine};
 use contexture_engine_api::protocol::{
     Carrier, Open, RemoteEngine, serve_services, takes_messages, write,
@@ -35,18 +37,50 @@ fn definition(name: &str, version: &str, description: &str, class: Py<PyAny>) ->
             services: request.services.clone(),
             process: std::process::id(),
         };
+        let _called = Called::by(request.session);
         let object = with_python(|py| {
             let open = walk::parse(py, &open)?;
             Ok(class.bind(py).call1((open, services))?.unbind())
         })?;
-        Ok(Box::new(RemoteEngine(Object(object))))
+        let session = request.session.to_owned();
+        Ok(Box::new(RemoteEngine(Object { object, session })))
     };
     EngineDefinition::at_run_time(name, version, description, "Python", open)
 }
 
 /// An engine that is a Python object. Each call needs the interpreter, so calls of several sessions
 /// wait for each other.
-struct Object(Py<PyAny>);
+struct Object {
+    object: Py<PyAny>,
+    session: String,
+}
+
+thread_local! {
+    /// The sessions that wait for an engine on this thread to return, innermost last.
+    static CALLED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Whether the code on this thread is the engine of a session with this id, in a call that the session
+/// waits for. If it calls the session, both would wait until the deadline.
+pub(crate) fn is_called_by(session: &str) -> bool {
+    CALLED.with_borrow(|called| called.iter().any(|one| one == session))
+}
+
+/// A call of an engine on this thread. It ends when this value is dropped.
+struct Called;
+
+impl Called {
+    fn by(session: &str) -> Self {
+        CALLED.with_borrow_mut(|called| called.push(session.to_owned()));
+        Self
+    }
+}
+
+impl Drop for Called {
+    fn drop(&mut self) {
+        CALLED.with_borrow_mut(Vec::pop);
+    }
+}
 
 /// The methods that take their argument as two values, which JSON carries as a list.
 const IN_TWO: [&str; 2] = ["discarded", "background_done"];
@@ -67,8 +101,9 @@ impl Carrier for Object {
             }
             false => None,
         };
+        let _called = Called::by(&self.session);
         with_python(|py| {
-            let object = self.0.bind(py);
+            let object = self.object.bind(py);
             // The host takes an unknown method for one that the engine does not support.
             if !object.hasattr(method)? {
                 return Ok(None);

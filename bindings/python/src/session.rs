@@ -20,6 +20,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use serde_json::Value;
 
+use crate::engine::is_called_by;
 use crate::errors::{ArgumentError, ContextureError, FormatError, of_json, of_session, of_tool};
 use crate::host::OpenHost;
 use crate::turn::{Given, Turn};
@@ -206,11 +207,18 @@ impl Session {
     /// Checks that this holder may make a call.
     ///
     /// # Errors
-    /// Fails if this process is a fork of the one that opened the session, or if the holder was
-    /// closed.
+    /// Fails if this process is a fork of the one that opened the session, if the holder was closed,
+    /// or if the session's engine makes the call.
     fn check_open(&self) -> PyResult<()> {
         let id = &self.shared.id;
         self.host.check_process(&format!("the session `{id}`"))?;
+        // A session of another host may have the same id.
+        if is_called_by(id) && self.shared.state.try_lock().is_err() {
+            return Err(ContextureError::new_err(format!(
+                "the engine of the session `{id}` calls its own session, which waits for the engine to return: \
+                 use the services that the engine was given"
+            )));
+        }
         match self.closed.load(Ordering::Acquire) {
             true => Err(closed(id)),
             false => Ok(()),

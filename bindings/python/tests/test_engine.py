@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,21 @@ def test_an_engine_that_raises_costs_no_turn(tmp_path: Path) -> None:
         turn = session.turn(chat(40))
         assert any("out of ideas" in text for text in turn.report["warnings"] + [str(turn.report["compaction"])])
         assert turn.report["compaction"]["engine"] == "compressor"
+
+
+def test_an_engine_that_calls_its_own_session_fails_at_once(tmp_path: Path) -> None:
+    class Calls(LastTen):
+        def compress(self, messages: list[dict[str, Any]], order: dict[str, Any]) -> dict[str, Any]:
+            session.status()
+            return super().compress(messages, order)
+
+    contexture.register_engine("calls", Calls)
+    host = contexture.Host(tmp_path / "home", offline=True)
+    with host.session("s", "gpt-4o", 16_000, engine="calls") as session:
+        began = time.monotonic()
+        turn = session.turn(chat(40))
+        assert time.monotonic() - began < 4
+        assert "calls its own session" in str(turn.report)
 
 
 def test_a_class_that_is_registered_again_replaces_the_first(tmp_path: Path) -> None:
