@@ -128,6 +128,16 @@ fn a_client_has_the_tools_of_a_stored_session() {
     assert_eq!(client.child.wait().unwrap().code(), Some(0));
 }
 
+/// The window is that of the agent whose session it was, and not of who reads it.
+#[test]
+fn a_small_window_in_the_configuration_takes_no_tools_from_a_reader() {
+    let home = Home::new();
+    home.put("log.jsonl", &conversation(4));
+    home.done("import log.jsonl --session s");
+    home.put("home/config.yaml", "model: {context_length: 8000}\n");
+    home.done("tool --session s").stdout_has("lcm_grep");
+}
+
 /// A client that is not answered waits until its own timeout.
 #[test]
 fn every_line_but_a_notification_is_answered() {

@@ -416,7 +416,9 @@ impl Session {
 
     /// The tools of the session under their own names: those of the host, if
     /// `compression.model_tools` is on, and those of the engine. It warns of tools of the engine that
-    /// a provider would refuse or that are too large for the window, and leaves them out.
+    /// a provider would refuse, and leaves them out. If the session is not
+    /// [for reading only](SessionOptions::read_only), that holds for tools that are too large for its
+    /// window as well.
     ///
     /// # Errors
     /// The engine failed.
@@ -426,7 +428,11 @@ impl Session {
             is_compacted: false,
             hides_something: false,
             taken: &[],
-            room: current.room_for_tools(),
+            // Who reads a session adds the tools to requests of another window.
+            room: match self.options.read_only {
+                Some(_) => None,
+                None => current.room_for_tools(),
+            },
             // The format of the requests is not known, and the sizes differ little.
             cost: &|tool| current.tool_cost(tool, Format::OpenAiChat),
         };
