@@ -232,7 +232,7 @@ fn rank(list_key: &str) -> Option<usize> {
 
 /// Whether an item at the head of a list is part of the system prompt.
 pub(super) fn is_system(item: &str) -> bool {
-    let raw = Raw::trusted(item, 0..item.len());
+    let raw = Raw::whole(item);
     is_prompt(raw) || is_setup(raw)
 }
 
@@ -403,7 +403,7 @@ impl<'a> WireBody<'a> {
     /// The lists of tools in the items before the messages.
     fn tool_items(&self) -> impl Iterator<Item = &'a str> {
         self.system_messages.iter().filter_map(|text| {
-            let raw = Raw::trusted(text, 0..text.len());
+            let raw = Raw::whole(text);
             text.get(tools_of(raw)?)
         })
     }
@@ -421,7 +421,7 @@ impl<'a> WireBody<'a> {
 
     /// What stands outside the messages.
     pub fn preamble(&self) -> Preamble<'a> {
-        let raw = |text: &&'a str| Raw::trusted(text, 0..text.len());
+        let raw = |text: &&'a str| Raw::whole(text);
         let system = self.system.iter().chain(&self.system_messages);
         let system: Vec<String> = system.filter_map(|text| system_text(raw(text))).collect();
         Preamble {

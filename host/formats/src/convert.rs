@@ -242,9 +242,7 @@ impl Conversation {
         // The calls of the turn in progress have to be signed, or those of another model marked.
         let begin = turns.iter().rposition(asks).unwrap_or(0);
         for turn in turns.iter_mut().skip(begin) {
-            let call = |block: &&mut String| {
-                gemini::call_in(Raw::trusted(block, 0..block.len())).is_some()
-            };
+            let call = |block: &&mut String| gemini::call_in(Raw::whole(block)).is_some();
             if let Some(block) = turn.blocks.iter_mut().find(call) {
                 *block = gemini::signed(block);
             }
@@ -283,7 +281,7 @@ impl Conversation {
 /// Converts a list of tools to the form of `to`. If a tool has an unknown form, it stays as it
 /// is.
 fn convert_tools(tools: &str, to: Format) -> String {
-    let raw = Raw::trusted(tools, 0..tools.len());
+    let raw = Raw::whole(tools);
     let (mut written, mut declared) = (Vec::new(), Vec::new());
     for entry in raw.elements() {
         let is_gemini = gemini::declarations(entry).is_some();

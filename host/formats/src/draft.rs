@@ -16,7 +16,7 @@ use std::sync::Arc;
 use contexture_engine_api::ToolSpec;
 
 use super::body::{BodyParts, BodySpans, SplitBody, WireBody, is_system};
-use super::json::Edits;
+use super::json::{Edits, Raw};
 use super::prompt_cache::{
     CacheProvider, Document, MARKER_BYTES, MarkError, MarkerSite, Shape, Ttl, choose, write_marked,
 };
@@ -321,7 +321,7 @@ impl<'w> Layout<'w> {
         let of = |is: &dyn Fn(&BodyPiece<'_>) -> bool| {
             let found = pieces.clone().filter(|(_, piece)| is(piece));
             found
-                .map(|(at, piece)| (at, &*piece.text))
+                .map(|(at, piece)| (at, Raw::whole(&piece.text)))
                 .collect::<Vec<_>>()
         };
         Document {
@@ -329,8 +329,8 @@ impl<'w> Layout<'w> {
             messages: of(&|piece| piece.role == Role::Item),
             leading: self.system + self.wire.parts.compacted,
             system: of(&is_system).into_iter().next(),
-            tools: self.wire.tools,
-            cache_control: self.wire.member("cache_control"),
+            tools: self.wire.tools.map(Raw::whole),
+            cache_control: self.wire.member("cache_control").map(Raw::whole),
         }
     }
 

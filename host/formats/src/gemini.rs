@@ -64,7 +64,7 @@ pub(super) fn is_error(response: Raw<'_>) -> bool {
 
 /// Returns a function response that says `text` and has no media. Its other members stay.
 pub(super) fn with_text(result: Raw<'_>, text: &str) -> String {
-    let result = Raw::trusted(result.text(), 0..result.text().len());
+    let result = Raw::whole(result.text());
     let said = |is_error| said(text, is_error);
     let mut edits = Edits::default();
     match result.get("response") {
@@ -100,7 +100,7 @@ pub(super) fn result_part(id: Option<&str>, name: &str, text: &str, is_error: bo
 
 /// Returns a result part with these media parts beside its text.
 pub(super) fn with_media(result: &str, media: &[String]) -> String {
-    let raw = Raw::trusted(result, 0..result.len());
+    let raw = Raw::whole(result);
     let mut edits = Edits::default();
     if let (false, Some(result)) = (media.is_empty(), result_in(raw)) {
         insert_member(
@@ -129,7 +129,7 @@ fn id_member(id: &str) -> String {
 
 /// Returns a part with a signature that stands for the missing one of another model.
 pub(super) fn signed(part: &str) -> String {
-    let raw = Raw::trusted(part, 0..part.len());
+    let raw = Raw::whole(part);
     let mut edits = Edits::default();
     insert_member(raw, SIGNATURE[0], &quote(FOREIGN_SIGNATURE), &mut edits);
     edits.apply(part, 0..part.len())
@@ -148,7 +148,7 @@ pub(super) fn media_part(mime: Option<&str>, data: &str, is_base64: bool) -> Str
 /// Returns Google's schema of parameters as a JSON schema, in which the names of types are in lower
 /// case.
 pub(super) fn json_schema(schema: Raw<'_>) -> String {
-    let schema = Raw::trusted(schema.text(), 0..schema.text().len());
+    let schema = Raw::whole(schema.text());
     let mut edits = Edits::default();
     let mut schemas = vec![schema];
     while let Some(next) = schemas.pop() {

@@ -356,6 +356,11 @@ impl<'a> Raw<'a> {
         Ok(Self::trusted(text, start..end))
     }
 
+    /// Returns the value that is the whole text, without validating it again.
+    pub(super) fn whole(text: &'a str) -> Self {
+        Self { text, at: 0 }
+    }
+
     /// Returns the value at `span` of `text` without validating it again. The caller must have
     /// the span from a scan of this text.
     pub(super) fn trusted(text: &'a str, span: Range<usize>) -> Self {

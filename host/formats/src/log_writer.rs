@@ -251,7 +251,7 @@ impl<'a> LogWriter<'a> {
         let document = self.conversation.document();
         let raw = Raw::trusted(document, line.clone());
         // The line is parsed on its own, so that the spans are relative to it.
-        let own = Raw::trusted(raw.text(), 0..raw.text().len());
+        let own = Raw::whole(raw.text());
         let mut edits = Edits::default();
         for (key, value) in [("uuid", format!("\"{uuid}\"")), ("parentUuid", parent)] {
             match own.get(key) {

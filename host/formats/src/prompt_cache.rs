@@ -117,12 +117,12 @@ pub enum MarkError {
     #[error("no prompt cache markers: the request is not a chat request in JSON: {0}")]
     NotARequest(FormatError),
     /// An entry of the list of messages is not a message.
-    #[error("no prompt cache markers: message {index} (from 0) is not a message: {cause}")]
+    #[error("no prompt cache markers: message {index} (from 0) is {kind}, not an object")]
     NotAMessage {
         /// The index of the entry, from 0.
         index: usize,
-        /// What is wrong with the entry.
-        cause: serde_json::Error,
+        /// What the entry is, such as "a list".
+        kind: &'static str,
     },
 }
 
@@ -133,10 +133,16 @@ pub(crate) fn choose(
     provider: CacheProvider,
     ttl: Ttl,
 ) -> Result<Vec<(MarkerSite, Ttl)>, MarkError> {
-    let markers = document.client_markers()?;
+    for (index, (_, message)) in document.messages.iter().enumerate() {
+        if !message.is_object() {
+            let kind = message.kind();
+            return Err(MarkError::NotAMessage { index, kind });
+        }
+    }
+    let markers = document.client_markers();
     let mut free = MAX_BREAKPOINTS.saturating_sub(markers.len());
     let mut chosen = Vec::new();
-    for wanted in document.wanted(provider, &markers)? {
+    for wanted in document.wanted(provider, &markers) {
         if free == 0 {
             break;
         }

@@ -292,7 +292,7 @@ impl Conversation {
     fn call_style(&self, items: Range<usize>, call: usize) -> (CallStyle, String) {
         let mut before = 0;
         for item in items {
-            let raw = Raw::trusted(self.item(item), 0..self.item(item).len());
+            let raw = Raw::whole(self.item(item));
             let Ok(anatomy) = anatomy(raw) else { continue };
             for piece in &anatomy.pieces {
                 if let PieceKind::Call(found) = &piece.kind {
@@ -384,7 +384,7 @@ fn merge_messages(format: Format, messages: &[&str], calls: &[Option<usize>]) ->
     results.append(&mut others);
     let blocks = format!("[{}]", results.join(","));
     let first = messages.first().copied().unwrap_or("{}");
-    let raw = Raw::trusted(first, 0..first.len());
+    let raw = Raw::whole(first);
     let key = match format {
         Format::Gemini => "parts",
         _ => "content",
@@ -398,14 +398,14 @@ fn merge_messages(format: Format, messages: &[&str], calls: &[Option<usize>]) ->
 }
 
 pub(super) fn is_result(block: &str) -> bool {
-    let raw = Raw::trusted(block, 0..block.len());
+    let raw = Raw::whole(block);
     raw.has("type", "tool_result") || gemini::result_in(raw).is_some()
 }
 
 /// Returns the content blocks of an Anthropic message, or the parts of a Gemini content. A string
 /// becomes one block, or none if it is blank.
 pub(super) fn blocks_of(message: &str) -> Vec<String> {
-    let raw = Raw::trusted(message, 0..message.len());
+    let raw = Raw::whole(message);
     let Some(content) = raw.get("content").or_else(|| raw.get("parts")) else {
         return Vec::new();
     };

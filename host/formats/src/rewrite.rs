@@ -165,12 +165,12 @@ pub(super) fn system_items_with<'a>(
         .collect();
     let Some(note) = note else { return items };
     let takes_note = |text: &&mut Cow<'_, str>| {
-        let raw = Raw::trusted(text, 0..text.len());
+        let raw = Raw::whole(text);
         tools_of(raw).is_none() && !is_setup(raw)
     };
     match items.iter_mut().find(takes_note) {
         Some(first) => {
-            let raw = Raw::trusted(first, 0..first.len());
+            let raw = Raw::whole(first);
             let part = part_type(format, "system");
             let mut edits = Edits::default();
             match raw.get("content") {

@@ -78,7 +78,7 @@ pub(super) fn splice(
     let group = range
         .clone()
         .map(|item| {
-            let raw = Raw::trusted(conversation.item(item), 0..conversation.item(item).len());
+            let raw = Raw::whole(conversation.item(item));
             anatomy(raw).map_err(|what| FormatError::message(item, what))
         })
         .collect::<Result<Vec<_>, _>>()?;

@@ -19,7 +19,7 @@ use super::{Format, FormatError};
 /// without a name are skipped. If the text is not a list, the result is empty.
 pub fn tool_names(tools: &str) -> Vec<String> {
     let mut names = Vec::new();
-    let mut lists = vec![Raw::trusted(tools, 0..tools.len())];
+    let mut lists = vec![Raw::whole(tools)];
     while let Some(list) = lists.pop() {
         for tool in list.elements().flat_map(gemini::declared) {
             let inner = tool.get("function").filter(|inner| inner.is_object());
@@ -34,7 +34,7 @@ pub fn tool_names(tools: &str) -> Vec<String> {
 /// Returns the JSON of each tool in a JSON list, for counting. Each function that an entry of
 /// Gemini's declares is a tool. If the text is not a list, the result is empty.
 pub fn tool_texts(tools: &str) -> Vec<&str> {
-    let list = Raw::trusted(tools, 0..tools.len());
+    let list = Raw::whole(tools);
     let tools = list.elements().flat_map(gemini::declared);
     tools.map(Raw::text).collect()
 }

@@ -13,11 +13,10 @@ use std::borrow::Cow;
 
 use contexture_engine_api::SUMMARY_MARK;
 use memchr::memmem;
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
 
 use super::splice::Spot;
-use super::{CacheProvider, LOOK_BACK, MarkError, ROLLING_MESSAGES, Shape, Ttl};
+use super::{CacheProvider, LOOK_BACK, ROLLING_MESSAGES, Shape, Ttl};
+use crate::json::Raw;
 
 /// A position in the order in which the provider reads a request: tools, system prompt,
 /// messages.
@@ -57,108 +56,76 @@ pub(crate) struct MarkerSite {
 /// A request whose text is not written yet. Its parts are pieces of the body.
 pub(crate) struct Document<'a> {
     pub(crate) shape: Shape,
-    /// The items of the list, each with the index of its piece.
-    pub(crate) messages: Vec<(usize, &'a str)>,
+    /// The items of the list, each with the index of its piece. All of them are objects.
+    pub(crate) messages: Vec<(usize, Raw<'a>)>,
     /// The number of messages up to the newest compaction that the provider made itself. If
     /// there is none, it is the number of system messages.
     pub(crate) leading: usize,
     /// The member with the system prompt and the index of its piece.
-    pub(crate) system: Option<(usize, &'a str)>,
-    pub(crate) tools: Option<&'a str>,
-    pub(crate) cache_control: Option<&'a str>,
+    pub(crate) system: Option<(usize, Raw<'a>)>,
+    pub(crate) tools: Option<Raw<'a>>,
+    pub(crate) cache_control: Option<Raw<'a>>,
 }
 
-/// The members of a message, a block, a tool or a tool's function that matter here.
-#[derive(Default, Deserialize)]
-struct MessageFields<'a> {
-    #[serde(borrow, default)]
-    role: Option<Cow<'a, str>>,
-    #[serde(borrow, default, rename = "type")]
-    kind: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    text: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    content: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    function: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    tool_calls: Option<&'a RawValue>,
-    /// `Some` even if the value is null, because the key must not be added a second time.
-    #[serde(borrow, default, deserialize_with = "present")]
-    cache_control: Option<&'a RawValue>,
+fn role(message: Raw<'_>) -> Option<Cow<'_, str>> {
+    message.get("role")?.string()
 }
 
-fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
-    Deserialize::deserialize(from).map(Some)
+/// The value of a member, unless it is null.
+fn present<'a>(object: Raw<'a>, key: &str) -> Option<Raw<'a>> {
+    object.get(key).filter(|value| !value.is_null())
 }
 
-impl<'a> MessageFields<'a> {
-    fn parse(object: &'a str) -> Result<Self, serde_json::Error> {
-        // Serde would also accept a list with the members in order.
-        if object.starts_with('[') {
-            return Err(serde::de::Error::custom("a list instead of an object"));
-        }
-        serde_json::from_str(object)
-    }
-
-    /// The number of blocks that the provider counts for this message, which is at least 1.
-    fn blocks(&self) -> usize {
-        let listed = |list: Option<&RawValue>| list.map_or(0, |list| elements(list.get()).len());
-        (listed(self.content) + listed(self.tool_calls)).max(1)
-    }
-
-    fn is_system(&self) -> bool {
-        matches!(self.role.as_deref(), Some("system" | "developer"))
-    }
+fn is_system(message: Raw<'_>) -> bool {
+    matches!(role(message).as_deref(), Some("system" | "developer"))
 }
 
-impl<'a> Document<'a> {
-    fn message(&self, index: usize) -> Result<MessageFields<'a>, MarkError> {
-        MessageFields::parse(self.messages[index].1)
-            .map_err(|cause| MarkError::NotAMessage { index, cause })
-    }
+/// The number of blocks that the provider counts for a message, which is at least 1.
+fn blocks(message: Raw<'_>) -> usize {
+    let lists = ["content", "tool_calls"].map(|key| message.get(key));
+    let blocks = lists.into_iter().flatten().flat_map(Raw::elements);
+    blocks.count().max(1)
+}
 
+impl Document<'_> {
     /// The number of messages at the head that are the system prompt. It is 0 for Anthropic,
     /// which stores the prompt in a member.
-    fn leading_system(&self) -> Result<usize, MarkError> {
-        let mut leading = 0;
-        while self.shape == Shape::OpenAiChat
-            && leading < self.messages.len()
-            && self.message(leading)?.is_system()
-        {
-            leading += 1;
-        }
-        Ok(leading)
+    fn leading_system(&self) -> usize {
+        let messages = self
+            .messages
+            .iter()
+            .filter(|_| self.shape == Shape::OpenAiChat);
+        messages
+            .take_while(|(_, message)| is_system(*message))
+            .count()
     }
 
     /// Returns the client's markers, in all places in which the providers accept them: tools,
     /// system prompt, messages and the request itself.
-    pub(super) fn client_markers(&self) -> Result<Vec<Marker>, MarkError> {
+    pub(super) fn client_markers(&self) -> Vec<Marker> {
         let mut markers = Vec::new();
         let mut add = |position, ttls: Vec<Ttl>| {
             markers.extend(ttls.into_iter().map(|ttl| Marker { position, ttl }));
         };
-        for tool in self.tools.map(marked_elements).unwrap_or_default() {
+        for tool in self.tools.into_iter().flat_map(marked_elements) {
             add(Position::Tools, ttls_of(tool, 1));
         }
-        if let Some((_, system)) = self.system {
-            for block in marked_elements(system) {
-                add(Position::System(0), ttls_of(block, 1));
-            }
+        for block in (self.system.into_iter()).flat_map(|(_, system)| marked_elements(system)) {
+            add(Position::System(0), ttls_of(block, 1));
         }
-        let leading = self.leading_system()?;
+        let leading = self.leading_system();
         for (index, (_, message)) in self.messages.iter().enumerate() {
             let position = if index < leading {
                 Position::System(index)
             } else {
                 Position::Message(index)
             };
-            add(position, ttls_of(message, 2));
+            add(position, ttls_of(*message, 2));
         }
         if let Some(marker) = self.cache_control {
             add(Position::Request, vec![ttl_of(marker)]);
         }
-        Ok(markers)
+        markers
     }
 
     /// Returns the breakpoints that the strategy asks for and that the client did not set, the
@@ -168,26 +135,22 @@ impl<'a> Document<'a> {
     /// If the earliest of them is so far from the end of the previous request that the provider
     /// would not find the cached prefix there, it moves to that end. If the window has
     /// summaries, the earliest one gives way to a breakpoint before the last summary.
-    pub(super) fn wanted(
-        &self,
-        provider: CacheProvider,
-        markers: &[Marker],
-    ) -> Result<Vec<Wanted>, MarkError> {
+    pub(super) fn wanted(&self, provider: CacheProvider, markers: &[Marker]) -> Vec<Wanted> {
         let is_marked = |wanted: Position| markers.iter().any(|m| m.position == wanted);
         let mut wanted = Vec::new();
-        let leading = self.leading_system()?;
+        let leading = self.leading_system();
         let system_is_marked = markers
             .iter()
             .any(|marker| matches!(marker.position, Position::System(_)));
         if !system_is_marked {
             wanted.extend(
-                self.system_prompt(leading, provider)?
+                self.system_prompt(leading, provider)
                     .map(|(position, site)| Wanted { position, site }),
             );
         }
         // What the provider compacted must keep its bytes, so it cannot take a marker.
         let first_own = leading.max(self.leading);
-        let before_summary = (self.before_last_summary(first_own, provider)?)
+        let before_summary = (self.before_last_summary(first_own, provider))
             .filter(|(at, _)| !is_marked(Position::Message(*at)));
         // The breakpoint before the summary takes the place of one of the others.
         let most = ROLLING_MESSAGES - usize::from(before_summary.is_some());
@@ -199,20 +162,19 @@ impl<'a> Document<'a> {
             if places == most {
                 break;
             }
-            let message = self.message(index)?;
-            if message.is_system() {
+            if is_system(self.messages[index].1) {
                 continue;
             }
             if is_marked(Position::Message(index)) || std::mem::take(&mut taken_by_request) {
                 places += 1;
-            } else if let Some(site) = self.in_message(index, &message, provider) {
+            } else if let Some(site) = self.in_message(index, provider) {
                 rolling.push((index, site));
                 places += 1;
             }
         }
         if rolling.len() == most
             && let Some(last) = rolling.last_mut()
-            && let Some(moved) = self.out_of_reach(first_own, last.0, provider)?
+            && let Some(moved) = self.out_of_reach(first_own, last.0, provider)
             && !is_marked(Position::Message(moved.0))
         {
             *last = moved;
@@ -222,7 +184,7 @@ impl<'a> Document<'a> {
             position: Position::Message(index),
             site,
         }));
-        Ok(wanted)
+        wanted
     }
 
     /// Returns the end of the previous request as far as it can carry a marker, if the provider
@@ -233,23 +195,22 @@ impl<'a> Document<'a> {
         first_own: usize,
         first: usize,
         provider: CacheProvider,
-    ) -> Result<Option<(usize, MarkerSite)>, MarkError> {
-        let mut blocks = 0;
+    ) -> Option<(usize, MarkerSite)> {
+        let mut passed = 0;
         let mut is_answered = false;
         for index in (first_own..=first).rev() {
-            let message = self.message(index)?;
-            let site = match is_answered && !message.is_system() {
-                true => self.in_message(index, &message, provider),
-                false => None,
-            };
-            if let Some(site) = site {
-                return Ok((blocks >= LOOK_BACK).then_some((index, site)));
+            let message = self.messages[index].1;
+            if is_answered
+                && !is_system(message)
+                && let Some(site) = self.in_message(index, provider)
+            {
+                return (passed >= LOOK_BACK).then_some((index, site));
             }
             // The previous request ended before the last answer, so the search starts there.
-            is_answered |= message.role.as_deref() == Some("assistant");
-            blocks += message.blocks();
+            is_answered |= role(message).as_deref() == Some("assistant");
+            passed += blocks(message);
         }
-        Ok(None)
+        None
     }
 
     /// Returns the last place before the last summary that can carry a marker. The next
@@ -258,39 +219,36 @@ impl<'a> Document<'a> {
         &self,
         first_own: usize,
         provider: CacheProvider,
-    ) -> Result<Option<(usize, MarkerSite)>, MarkError> {
+    ) -> Option<(usize, MarkerSite)> {
         let mark = format!("\"{SUMMARY_MARK}");
-        let is_summary = |text: &RawValue| text.get().starts_with(&mark);
+        let is_summary = |text: Raw<'_>| text.text().starts_with(&mark);
         for index in (first_own..self.messages.len()).rev() {
             // Most messages contain no summary, and a search is much cheaper than parsing.
-            let (piece, text) = self.messages[index];
-            if memmem::find(text.as_bytes(), mark.as_bytes()).is_none() {
+            let (piece, message) = self.messages[index];
+            if memmem::find(message.text().as_bytes(), mark.as_bytes()).is_none() {
                 continue;
             }
-            let Some(content) = self.message(index)?.content else {
+            let Some(content) = message.get("content") else {
                 continue;
             };
-            let blocks = elements(content.get());
-            let summary = blocks.iter().rposition(|block| {
-                MessageFields::parse(block).is_ok_and(|block| block.text.is_some_and(is_summary))
-            });
+            let blocks: Vec<Raw<'_>> = content.elements().collect();
+            let summary = blocks
+                .iter()
+                .rposition(|block| block.get("text").is_some_and(is_summary));
             if summary.is_none() && !is_summary(content) {
                 continue;
             }
             let mut before = blocks[..summary.unwrap_or(0)].iter().rev();
-            if let Some(site) = before.find_map(|block| in_block((piece, text), block)) {
-                return Ok(Some((index, site)));
+            if let Some(site) = before.find_map(|block| in_block(piece, *block)) {
+                return Some((index, site));
             }
-            if index == first_own {
-                return Ok(None);
-            }
-            let before = self.message(index - 1)?;
-            let site = self.in_message(index - 1, &before, provider);
-            return Ok(site
-                .filter(|_| !before.is_system())
-                .map(|site| (index - 1, site)));
+            let before = index.checked_sub(1).filter(|before| *before >= first_own)?;
+            let site = self.in_message(before, provider);
+            return site
+                .filter(|_| !is_system(self.messages[before].1))
+                .map(|site| (before, site));
         }
-        Ok(None)
+        None
     }
 
     /// Returns the place in the system prompt for a marker, as close to its end as possible.
@@ -298,150 +256,112 @@ impl<'a> Document<'a> {
         &self,
         leading: usize,
         provider: CacheProvider,
-    ) -> Result<Option<(Position, MarkerSite)>, MarkError> {
-        if let Some(site) = self.system.and_then(|system| in_content(system, system.1)) {
-            return Ok(Some((Position::System(0), site)));
+    ) -> Option<(Position, MarkerSite)> {
+        let in_member = self
+            .system
+            .and_then(|(piece, system)| in_content(piece, system));
+        if let Some(site) = in_member {
+            return Some((Position::System(0), site));
         }
-        for index in (0..leading).rev() {
-            if let Some(site) = self.in_message(index, &self.message(index)?, provider) {
-                return Ok(Some((Position::System(index), site)));
-            }
-        }
-        Ok(None)
+        (0..leading).rev().find_map(|index| {
+            let site = self.in_message(index, provider)?;
+            Some((Position::System(index), site))
+        })
     }
 
     /// Returns the place in this message for a marker, by the rules of its format and provider.
     /// `None` if the message cannot carry one.
-    fn in_message(
-        &self,
-        index: usize,
-        message: &MessageFields<'a>,
-        provider: CacheProvider,
-    ) -> Option<MarkerSite> {
-        let is_empty = match message.content {
-            None => true,
-            Some(content) => is_blank_string(content.get()) || elements_are_none(content.get()),
-        };
-        let within = self.messages[index];
+    fn in_message(&self, index: usize, provider: CacheProvider) -> Option<MarkerSite> {
+        let (piece, message) = self.messages[index];
+        let content = present(message, "content");
         let on_the_message = || {
-            let bare = message.cache_control.is_none();
-            bare.then(|| object(within, within.1))
+            let bare = message.get("cache_control").is_none();
+            bare.then(|| object(piece, message))
         };
-        match (self.shape, message.role.as_deref()) {
-            (_, None) => None,
-            (Shape::OpenAiChat, Some("tool")) => match provider {
+        match (self.shape, role(message)?.as_ref()) {
+            (Shape::OpenAiChat, "tool") => match provider {
                 CacheProvider::Anthropic => on_the_message(),
                 CacheProvider::OpenRouter => None,
             },
-            (Shape::OpenAiChat, _) if is_empty => on_the_message(),
-            _ => message
-                .content
-                .and_then(|content| in_content(within, content.get())),
+            (Shape::OpenAiChat, _) if content.is_none_or(is_empty) => on_the_message(),
+            _ => in_content(piece, content?),
         }
     }
 }
 
 /// Returns the place in this content for a marker. The content is a string or a list of blocks. If
-/// it is a list, only its last block counts. `within` is the piece that the content is a slice of.
-fn in_content(within: (usize, &str), content: &str) -> Option<MarkerSite> {
-    match content.as_bytes().first()? {
-        b'"' if !is_blank_string(content) => {
-            let start = offset(within, content);
-            let end = start + content.len();
-            Some(MarkerSite {
-                piece: within.0,
-                spot: Spot::Text { start, end },
-            })
-        }
-        b'[' => in_block(within, elements(content).last()?),
-        _ => None,
+/// it is a list, only its last block counts. `piece` is the piece that the content is a part of.
+fn in_content(piece: usize, content: Raw<'_>) -> Option<MarkerSite> {
+    if content.is_string() && !is_blank(content) {
+        let (start, end) = (content.span().start, content.span().end);
+        let spot = Spot::Text { start, end };
+        return Some(MarkerSite { piece, spot });
     }
+    in_block(piece, content.elements().last()?)
 }
 
 /// Returns the place in this block for a marker. Thinking and blank texts cannot carry one, and
 /// neither can a block that has one.
-fn in_block(within: (usize, &str), block: &str) -> Option<MarkerSite> {
-    let fields = MessageFields::parse(block).ok()?;
-    let can_carry = match fields.kind.as_deref()? {
+fn in_block(piece: usize, block: Raw<'_>) -> Option<MarkerSite> {
+    let can_carry = match block.get("type")?.string()?.as_ref() {
         "thinking" | "redacted_thinking" => false,
-        "text" => !is_blank_string(fields.text?.get()),
+        "text" => !is_blank(present(block, "text")?),
         _ => true,
     };
-    (can_carry && fields.cache_control.is_none()).then(|| object(within, block))
+    // A marker that is null counts too, because the key must not be added a second time.
+    (can_carry && block.get("cache_control").is_none()).then(|| object(piece, block))
 }
 
-fn object(within: (usize, &str), object: &str) -> MarkerSite {
-    let brace = offset(within, object) + object.len() - 1;
-    MarkerSite {
-        piece: within.0,
-        spot: Spot::Object { brace },
-    }
+fn object(piece: usize, object: Raw<'_>) -> MarkerSite {
+    let brace = object.span().end - 1;
+    let spot = Spot::Object { brace };
+    MarkerSite { piece, spot }
 }
 
-/// Returns the offset of a slice of a piece within the piece.
-fn offset((_, whole): (usize, &str), slice: &str) -> usize {
-    slice.as_ptr().addr() - whole.as_ptr().addr()
+/// Returns the elements of a list if one of them may have a marker.
+fn marked_elements(list: Raw<'_>) -> impl Iterator<Item = Raw<'_>> {
+    let marked = Some(list).filter(|list| may_be_marked(*list));
+    marked.into_iter().flat_map(Raw::elements)
 }
 
-/// Returns the elements of a JSON list if one of them may have a marker.
-fn marked_elements(list: &str) -> Vec<&str> {
-    match memmem::find(list.as_bytes(), b"cache_control") {
-        Some(_) => elements(list),
-        None => Vec::new(),
-    }
+/// Most values have no marker, and a search is much cheaper than parsing.
+fn may_be_marked(value: Raw<'_>) -> bool {
+    memmem::find(value.text().as_bytes(), b"cache_control").is_some()
 }
 
-/// Returns the elements of a JSON list, or nothing for any other value.
-fn elements(list: &str) -> Vec<&str> {
-    let elements: Vec<&RawValue> = serde_json::from_str(list).unwrap_or_default();
-    elements.into_iter().map(RawValue::get).collect()
+fn is_empty(content: Raw<'_>) -> bool {
+    is_blank(content) || (content.is_array() && content.elements().next().is_none())
 }
 
-fn elements_are_none(list: &str) -> bool {
-    list.starts_with('[') && elements(list).is_empty()
-}
-
-fn is_blank_string(value: &str) -> bool {
-    let text = value.strip_prefix('"').map(str::trim_start);
+fn is_blank(value: Raw<'_>) -> bool {
+    let text = value.inner().map(str::trim_start);
     // Any other character makes the text not blank, so a long text is not read.
-    text.is_some_and(|text| text.starts_with(['"', '\\']))
-        && serde_json::from_str::<Cow<'_, str>>(value).is_ok_and(|text| text.trim().is_empty())
+    text.is_some_and(|text| text.is_empty() || text.starts_with('\\'))
+        && value.string().is_some_and(|text| text.trim().is_empty())
 }
 
 /// Returns the lifetimes of the markers on a message, block or tool and on its contents, down
 /// to this many levels. A message holds blocks, and a block that is a tool result holds blocks
 /// itself.
-fn ttls_of(item: &str, levels: usize) -> Vec<Ttl> {
-    let mut ttls = Vec::new();
-    // Most items have no marker, and a search is much cheaper than parsing.
-    if memmem::find(item.as_bytes(), b"cache_control").is_none() {
-        return ttls;
+fn ttls_of(item: Raw<'_>, levels: usize) -> Vec<Ttl> {
+    if !may_be_marked(item) {
+        return Vec::new();
     }
-    let Ok(item) = MessageFields::parse(item) else {
-        return ttls;
-    };
-    ttls.extend(
-        item.cache_control
-            .filter(|marker| marker.get() != "null")
-            .map(|marker| ttl_of(marker.get())),
-    );
+    let marker = present(item, "cache_control");
+    let mut ttls: Vec<Ttl> = marker.into_iter().map(ttl_of).collect();
     if let Some(below) = levels.checked_sub(1) {
-        let blocks = item.content.map(|content| elements(content.get()));
-        let function = item.function.map(RawValue::get);
-        for inner in blocks.unwrap_or_default().into_iter().chain(function) {
+        let blocks = item.get("content").into_iter().flat_map(Raw::elements);
+        for inner in blocks.chain(item.get("function")) {
             ttls.extend(ttls_of(inner, below));
         }
     }
     ttls
 }
 
-fn ttl_of(marker: &str) -> Ttl {
-    #[derive(Deserialize)]
-    struct Lifetime {
-        ttl: Ttl,
+/// The lifetime of a marker. One that states none has the default one.
+fn ttl_of(marker: Raw<'_>) -> Ttl {
+    match marker.has("ttl", "1h") {
+        true => Ttl::OneHour,
+        false => Ttl::default(),
     }
-    // A marker without a lifetime has the default one.
-    serde_json::from_str::<Lifetime>(marker)
-        .map(|lifetime| lifetime.ttl)
-        .unwrap_or_default()
 }
