@@ -25,6 +25,7 @@ mod postgres;
 mod record;
 mod rows;
 mod saved_window;
+mod sql;
 mod sqlite;
 mod store;
 mod wire_entries;

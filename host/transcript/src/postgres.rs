@@ -26,12 +26,12 @@ use contexture_base::now_ms;
 use contexture_engine_api::MessageId;
 use contexture_formats::prompt_cache::Pauses;
 use deadpool_postgres::Object;
-use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::error::RecordError;
 use crate::hold::{Hold, Token};
-use crate::rows::{self, message_id};
+use crate::rows;
+use crate::sql::{self, MAKE_SESSION, MESSAGE, Sql};
 use crate::sqlite::SqliteStore;
 use crate::store::{
     Commit, CompactionRow, Delivered, Dump, KeptChange, MessagePage, MessageRow, Packed, PageRange,
@@ -41,11 +41,11 @@ pub use connection::PostgresOptions;
 use connection::{Database, Failure};
 use lease::Leases;
 use read::{
-    IS_OUTDATED, MESSAGE, compaction, dump_of, execute, exists, kept_with, message, messages_where,
-    packed, pairs, query, query_one, query_opt, read_only, snapshot, text,
+    IS_OUTDATED, compaction, dump_of, execute, exists, kept_with, query, query_one, query_opt,
+    read_only, rows_of, snapshot,
 };
 use schema::SCHEMA_VERSION;
-use write::{Begun, begin_commit, delete, has_lease, restore_session, write_commit};
+use write::{Begun, begin_commit, delete, has_lease, run, write_commit};
 
 /// The most messages of a page, whatever its limit says. All rows of a result are in memory at
 /// once, so a page without a limit would read a whole session.
@@ -127,6 +127,21 @@ impl PostgresStore {
         let values = Arc::new(values);
         self.database
             .run(session, move |client| work(client, Arc::clone(&values)))
+    }
+
+    /// All messages that a query finds. None if there is no such session.
+    fn all_messages(
+        &self,
+        session: &str,
+        sql: &'static Sql,
+    ) -> Result<Option<Vec<MessageRow>>, RecordError> {
+        self.of(session, move |client, key| {
+            Box::pin(async move {
+                let rows = rows_of(&client, sql, &key, sql::message).await?;
+                let is_there = !rows.is_empty() || exists(&client, &key).await?;
+                Ok(is_there.then_some(rows))
+            })
+        })
     }
 
     /// Stores texts of an embedder in one transaction. If one of them replaces a text that is no
@@ -230,12 +245,10 @@ impl Store for PostgresStore {
         let now_ms = now_ms();
         let (commits, snapshot) = self.of(session, move |mut client, key| {
             Box::pin(async move {
-                // The row is made first, since the transaction that shows one state may not write.
-                let sql =
-                    "INSERT INTO contexture.sessions (tenant, session, created_ms, next_id, engine)
-                           VALUES ($1, $2, $3, 1, '') ON CONFLICT DO NOTHING";
                 schema::check_again(&client).await?;
-                execute(&client, sql, &[&key.tenant, &key.session, &now_ms]).await?;
+                // The row is made first, since the transaction that shows one state may not write.
+                let make = MAKE_SESSION.of_server();
+                execute(&client, make, &[&key.tenant, &key.session, &now_ms]).await?;
                 let transaction = read_only(&mut client).await?;
                 snapshot(&transaction, &key).await
             })
@@ -271,7 +284,7 @@ impl Store for PostgresStore {
             Box::pin(async move {
                 let (key, commit) = &*write;
                 let transaction = client.transaction().await?;
-                match begin_commit(&transaction, key, commit, fence, commits).await? {
+                match begin_commit(&transaction, key, fence, commits).await? {
                     Begun::Now => {}
                     // The answer to an earlier attempt was lost.
                     Begun::Before => return Ok(()),
@@ -337,21 +350,7 @@ impl Store for PostgresStore {
                            WHERE s.tenant = $1 AND ($2::text IS NULL OR s.session = $2)
                            ORDER BY s.created_ms, s.session";
                 let rows = query(&client, sql, &[&tenant, &session]).await?;
-                let summary = |row: &Row| {
-                    let count = |at: usize| row.try_get::<_, i64>(at).map(i64::cast_unsigned);
-                    Ok::<_, Failure>(SessionSummary {
-                        session: row.try_get(0)?,
-                        engine: row.try_get(1)?,
-                        created_ms: row.try_get(2)?,
-                        used_ms: row.try_get(3)?,
-                        archived_ms: row.try_get(4)?,
-                        messages: count(5)?,
-                        in_conversation: count(6)?,
-                        bytes: count(7)?,
-                        said_ms: row.try_get(8)?,
-                    })
-                };
-                rows.iter().map(summary).collect()
+                Ok(rows.iter().map(sql::summary).collect::<Result<_, _>>()?)
             })
         })
     }
@@ -374,15 +373,7 @@ impl Store for PostgresStore {
                            AND ($3::text IS NULL OR s.engine = $3)
                            ORDER BY s.created_ms, s.session";
                 let rows = query(&client, sql, &[&tenant, &session, &engine]).await?;
-                let delivered = |row: &Row| {
-                    Ok::<_, Failure>(Delivered {
-                        session: row.try_get(0)?,
-                        engine: row.try_get(1)?,
-                        last: row.try_get::<_, Option<i64>>(2)?.map(message_id),
-                        messages: row.try_get::<_, i64>(3)?.cast_unsigned(),
-                    })
-                };
-                rows.iter().map(delivered).collect()
+                Ok(rows.iter().map(sql::delivered).collect::<Result<_, _>>()?)
             })
         })
     }
@@ -406,44 +397,41 @@ impl Store for PostgresStore {
         session: &str,
         select: Select<'_>,
     ) -> Result<Option<Vec<MessageRow>>, RecordError> {
-        let ids = |ids: &[MessageId]| ids.iter().map(|id| id.0.cast_signed()).collect();
-        let (sql, ids): (String, Vec<i64>) = match select {
-            Select::All => (messages_where("true ORDER BY m.id"), Vec::new()),
-            Select::Log => (messages_where("NOT m.cut ORDER BY m.id"), Vec::new()),
-            Select::WithoutText => (
-                messages_where("NOT m.cut AND m.wire IS NULL ORDER BY m.id"),
-                Vec::new(),
-            ),
+        let (sql, ids): (String, &[MessageId]) = match select {
+            Select::All => return self.all_messages(session, &sql::MESSAGES),
+            Select::Log => return self.all_messages(session, &sql::MESSAGES_OF_LOG),
+            Select::WithoutText => return self.all_messages(session, &sql::MESSAGES_WITHOUT_TEXT),
             Select::Ids(wanted) => (
                 format!(
-                    "SELECT {MESSAGE}, {IS_OUTDATED} FROM contexture.messages m
-                     JOIN unnest($3::bigint[]) WITH ORDINALITY AS wanted (id, place) ON m.id = wanted.id
-                     WHERE m.tenant = $1 AND m.session = $2 AND m.wire IS NOT NULL ORDER BY wanted.place"
+                    "SELECT {MESSAGE}, {IS_OUTDATED} FROM contexture.messages
+                     JOIN unnest($3::bigint[]) WITH ORDINALITY AS wanted (id, place) ON messages.id = wanted.id
+                     WHERE messages.tenant = $1 AND messages.session = $2 AND messages.wire IS NOT NULL
+                     ORDER BY wanted.place"
                 ),
-                ids(wanted),
+                wanted,
             ),
             Select::SharingWire(wanted) => (
                 format!(
-                    "SELECT {MESSAGE}, false FROM contexture.messages m
+                    "SELECT {MESSAGE}, false FROM contexture.messages
                      JOIN (SELECT named.wire, min(wanted.place) AS place
                            FROM unnest($3::bigint[]) WITH ORDINALITY AS wanted (id, place)
                            JOIN contexture.messages named ON named.id = wanted.id
                            WHERE named.tenant = $1 AND named.session = $2 AND named.wire IS NOT NULL
-                           GROUP BY named.wire) first ON m.wire = first.wire
-                     WHERE m.tenant = $1 AND m.session = $2 AND NOT m.cut ORDER BY first.place, m.part"
+                           GROUP BY named.wire) first ON messages.wire = first.wire
+                     WHERE messages.tenant = $1 AND messages.session = $2 AND NOT messages.cut
+                     ORDER BY first.place, messages.part"
                 ),
-                ids(wanted),
+                wanted,
             ),
         };
+        let ids: Vec<i64> = ids.iter().map(|id| id.0.cast_signed()).collect();
         self.with(session, (self.key(session), sql, ids), |client, ask| {
             Box::pin(async move {
                 let (key, sql, ids) = &*ask;
                 let rows = query(&client, sql, &[&key.tenant, &key.session, ids]).await?;
-                if rows.is_empty() && !exists(&client, key).await? {
-                    return Ok(None);
-                }
-                let rows: Result<Vec<_>, _> = rows.iter().map(message).collect();
-                Ok(Some(rows?))
+                let rows: Vec<_> = rows.iter().map(sql::message).collect::<Result<_, _>>()?;
+                let is_there = !rows.is_empty() || exists(&client, key).await?;
+                Ok(is_there.then_some(rows))
             })
         })
     }
@@ -456,10 +444,12 @@ impl Store for PostgresStore {
         self.of(session, move |client, key| {
             Box::pin(async move {
                 let sql = format!(
-                    "SELECT {MESSAGE}, {IS_OUTDATED}, t.bytes FROM contexture.messages m
-                     JOIN contexture.texts t ON t.tenant = m.tenant AND t.session = m.session AND t.number = m.wire
-                     WHERE m.tenant = $1 AND m.session = $2 AND m.id > $3 AND ($4 OR NOT {IS_OUTDATED})
-                     ORDER BY m.id LIMIT $5"
+                    "SELECT {MESSAGE}, {IS_OUTDATED}, t.bytes FROM contexture.messages
+                     JOIN contexture.texts t ON t.tenant = messages.tenant AND t.session = messages.session
+                        AND t.number = messages.wire
+                     WHERE messages.tenant = $1 AND messages.session = $2 AND messages.id > $3
+                        AND ($4 OR NOT {IS_OUTDATED})
+                     ORDER BY messages.id LIMIT $5"
                 );
                 // One row more than the page may have, to see whether another page follows.
                 let (after, limit) = (range.after.0.cast_signed(), range.limit as i64 + 1);
@@ -467,7 +457,7 @@ impl Store for PostgresStore {
                 if rows.is_empty() && !exists(&client, &key).await? {
                     return Ok(None);
                 }
-                let rows = rows.iter().map(|row| Ok((message(row)?, row.try_get(11)?)));
+                let rows = rows.iter().map(|row| Ok((sql::message(row)?, row.try_get(11)?)));
                 MessagePage::fill::<Failure>(rows, range).map(Some)
             })
         })
@@ -482,7 +472,7 @@ impl Store for PostgresStore {
                            JOIN unnest($3::bigint[]) WITH ORDINALITY AS wanted (number, place) ON t.number = wanted.number
                            WHERE t.tenant = $1 AND t.session = $2 ORDER BY wanted.place";
                 let rows = query(&client, sql, &[&key.tenant, &key.session, numbers]).await?;
-                rows.iter().map(text).collect()
+                Ok(rows.iter().map(sql::text).collect::<Result<_, _>>()?)
             })
         })
     }
@@ -519,7 +509,7 @@ impl Store for PostgresStore {
                            WHERE tenant = $1 AND session = $2 AND engine = $3 AND name = $4";
                 let row =
                     query_opt(&client, sql, &[&key.tenant, &key.session, engine, name]).await?;
-                row.map(|row| packed(&row, 0)).transpose()
+                Ok(row.map(|row| sql::packed(&row, 0)).transpose()?)
             })
         })
     }
@@ -591,7 +581,7 @@ impl Store for PostgresStore {
                            WHERE tenant = $1 AND name = $2 AND ($3::text IS NULL OR session = $3)
                            ORDER BY session";
                 let rows = query(&client, sql, &[&tenant, name, session]).await?;
-                pairs(&rows)
+                Ok(rows.iter().map(sql::pair).collect::<Result<_, _>>()?)
             })
         })
     }
@@ -626,26 +616,34 @@ impl Store for PostgresStore {
         let fence = self.leases.fence(session);
         // No lease has the number zero, so a session that is not held is refused below.
         let fence = fence.map_or(0, |fence| fence.load(Ordering::Acquire));
-        self.with(session, (self.key(session), dump), move |mut client, write| {
-            Box::pin(async move {
-                let (key, dump) = &*write;
-                let transaction = client.transaction().await?;
-                if !has_lease(&transaction, key, fence).await? {
-                    return Err(Failure::Refused(RecordError::TakenOver {
-                        session: key.session.clone(),
-                    }));
-                }
-                delete(&transaction, key).await?;
-                let sql = "INSERT INTO contexture.kept (tenant, session, name, value) VALUES ($1, $2, $3, $4)";
-                for (name, text) in &dump.kept {
-                    execute(&transaction, sql, &[&key.tenant, &key.session, name, text]).await?;
-                }
-                if let Some(dump) = &dump.session {
-                    restore_session(&transaction, key, dump).await?;
-                }
-                Ok(transaction.commit().await?)
-            })
-        })
+        self.with(
+            session,
+            (self.key(session), dump),
+            move |mut client, write| {
+                Box::pin(async move {
+                    let (key, dump) = &*write;
+                    let transaction = client.transaction().await?;
+                    if !has_lease(&transaction, key, fence).await? {
+                        return Err(Failure::Refused(RecordError::TakenOver {
+                            session: key.session.clone(),
+                        }));
+                    }
+                    delete(&transaction, key).await?;
+                    run(&transaction, key, sql::of_kept(&dump.kept)).await?;
+                    if let Some(dump) = &dump.session {
+                        let make = MAKE_SESSION.of_server();
+                        execute(
+                            &transaction,
+                            make,
+                            &[&key.tenant, &key.session, &dump.created_ms],
+                        )
+                        .await?;
+                        run(&transaction, key, sql::of_dump(dump)).await?;
+                    }
+                    Ok(transaction.commit().await?)
+                })
+            },
+        )
     }
 
     fn copy_to(&self, home: &Path, session: &str) -> Result<(), RecordError> {

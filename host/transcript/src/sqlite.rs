@@ -26,7 +26,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use crate::error::RecordError;
 use crate::hold::{Hold, Token};
-use crate::rows::message_id;
+use crate::sql;
 use crate::store::{
     Commit, CompactionRow, Delivered, Dump, KeptChange, MessagePage, MessageRow, Packed, PageRange,
     Select, SessionKey, SessionSummary, Snapshot, Store, TextRow, Which,
@@ -36,11 +36,11 @@ use checkpoint::Checkpoints;
 pub use damage::RecordRepair;
 pub(crate) use damage::{repair, verify};
 use read::{
-    IS_OUTDATED, compaction, dump_of, kept_with, key_of, log, messages_of, messages_sharing,
-    messages_where, packed, page, select, snapshot, text,
+    IS_OUTDATED, compaction, dump_of, kept_with, key_of, messages_of, messages_sharing, page,
+    rows_of, select, snapshot,
 };
 use tables::{SCHEMA_VERSION, prepare, version};
-use write::{restore_session, write_commit, write_kept};
+use write::{make_session, restore_session, run, write_commit};
 
 /// The name of the file in the home directory.
 const FILE: &str = "sessions.sqlite3";
@@ -246,7 +246,7 @@ impl SqliteStore {
                 .query_row([session, name], |row| row.get(0))
                 .optional()?;
             let texts = change.texts(text);
-            write_kept(transaction, &change.session, &texts)?;
+            run(transaction, &*change.session, sql::of_kept(&texts))?;
         }
         Ok(())
     }
@@ -307,12 +307,7 @@ impl Store for SqliteStore {
     fn open(&self, session: &str) -> Result<(SessionKey, Snapshot), RecordError> {
         // Two processes may open the same new session at once.
         let (row, snapshot) = self.write(|transaction| {
-            transaction
-                .prepare_cached(
-                    "INSERT INTO sessions (id, created_ms, next_id, engine) VALUES (?1, ?2, 1, '')
-                     ON CONFLICT DO NOTHING",
-                )?
-                .execute(params![session, now_ms()])?;
+            make_session(transaction, session, now_ms())?;
             snapshot(transaction, session)
         })?;
         let key = SessionKey {
@@ -371,7 +366,7 @@ impl Store for SqliteStore {
     fn summaries(&self, session: Option<&str>) -> Result<Vec<SessionSummary>, RecordError> {
         self.read(|connection| {
             let sql = format!(
-                "SELECT id, engine, created_ms, used_ms, archived_ms,
+                "SELECT id, engine, created_ms, coalesce(used_ms, created_ms), archived_ms,
                      (SELECT count(*) FROM messages WHERE session = key),
                      (SELECT count(*) FROM messages WHERE session = key AND NOT {IS_OUTDATED}),
                      (SELECT coalesce(sum(length(data)), 0) FROM texts WHERE session = key)
@@ -379,21 +374,7 @@ impl Store for SqliteStore {
                      (SELECT max(said_ms) FROM messages WHERE session = key)
                  FROM sessions WHERE ?1 IS NULL OR id = ?1 ORDER BY key",
             );
-            select(connection, &sql, [session], |row| {
-                let count = |at: usize| row.get::<_, i64>(at).map(i64::cast_unsigned);
-                let created_ms = row.get(2)?;
-                Ok(SessionSummary {
-                    session: row.get(0)?,
-                    engine: row.get(1)?,
-                    created_ms,
-                    used_ms: row.get::<_, Option<i64>>(3)?.unwrap_or(created_ms),
-                    archived_ms: row.get(4)?,
-                    messages: count(5)?,
-                    in_conversation: count(6)?,
-                    bytes: count(7)?,
-                    said_ms: row.get(8)?,
-                })
-            })
+            select(connection, &sql, [session], |row| sql::summary(row))
         })
     }
 
@@ -410,14 +391,7 @@ impl Store for SqliteStore {
                     WHERE session = sessions.key AND messages.id <= shown_last AND NOT cut)
                  FROM sessions WHERE engine <> '' AND {rule} ORDER BY key"
             );
-            select(connection, &sql, [value], |row| {
-                Ok(Delivered {
-                    session: row.get(0)?,
-                    engine: row.get(1)?,
-                    last: row.get::<_, Option<i64>>(2)?.map(message_id),
-                    messages: row.get::<_, i64>(3)?.cast_unsigned(),
-                })
-            })
+            select(connection, &sql, [value], |row| sql::delivered(row))
         })
     }
 
@@ -441,16 +415,15 @@ impl Store for SqliteStore {
             let Some(key) = key_of(connection, session)? else {
                 return Ok(None);
             };
+            let all = |sql| rows_of(connection, sql, key, |row| sql::message(row));
             let found = match select {
-                Select::All => messages_where(connection, "session = ?1 ORDER BY id", key)?,
-                Select::Log => log(connection, key)?,
-                Select::WithoutText => {
-                    messages_where(connection, "session = ?1 AND wire IS NULL AND NOT cut", key)?
-                }
-                Select::Ids(ids) => messages_of(connection, key, ids)?,
-                Select::SharingWire(ids) => messages_sharing(connection, key, ids)?,
+                Select::All => all(&sql::MESSAGES),
+                Select::Log => all(&sql::MESSAGES_OF_LOG),
+                Select::WithoutText => all(&sql::MESSAGES_WITHOUT_TEXT),
+                Select::Ids(ids) => messages_of(connection, key, ids),
+                Select::SharingWire(ids) => messages_sharing(connection, key, ids),
             };
-            Ok(Some(found))
+            found.map(Some)
         })
     }
 
@@ -474,7 +447,7 @@ impl Store for SqliteStore {
             )?;
             let mut texts = Vec::with_capacity(numbers.len());
             for number in numbers {
-                let found = select.query_row([key, *number], text);
+                let found = select.query_row([key, *number], |row| sql::text(row));
                 texts.extend(found.optional()?);
             }
             Ok(texts)
@@ -510,7 +483,7 @@ impl Store for SqliteStore {
                 "SELECT bytes, checksum, data FROM artifacts JOIN sessions ON sessions.key = artifacts.session
                  WHERE sessions.id = ?1 AND artifacts.engine = ?2 AND name = ?3",
             )?;
-            let found = select.query_row([session, engine, name], |row| packed(row, 0));
+            let found = select.query_row([session, engine, name], |row| sql::packed(row, 0));
             found.optional()
         })
     }
@@ -532,7 +505,7 @@ impl Store for SqliteStore {
     }
 
     fn keep(&self, session: &str, texts: &[(&str, &str)]) -> Result<(), RecordError> {
-        self.write(|transaction| write_kept(transaction, session, texts))
+        self.write(|transaction| run(transaction, session, sql::of_kept(texts)))
     }
 
     fn change_kept(&self, changes: &mut Vec<KeptChange<'_>>) -> Result<(), RecordError> {
@@ -557,9 +530,7 @@ impl Store for SqliteStore {
                     "SELECT session, value FROM kept WHERE name = ?1 AND ?2 IS NULL ORDER BY session"
                 }
             };
-            select(connection, sql, params![name, session], |row| {
-                Ok((row.get(0)?, row.get(1)?))
-            })
+            select(connection, sql, params![name, session], |row| sql::pair(row))
         })
     }
 
@@ -585,7 +556,7 @@ impl Store for SqliteStore {
         self.write(|transaction| {
             transaction.execute("DELETE FROM sessions WHERE id = ?1", [session])?;
             transaction.execute("DELETE FROM kept WHERE session = ?1", [session])?;
-            write_kept(transaction, session, &dump.kept)?;
+            run(transaction, session, sql::of_kept(&dump.kept))?;
             match &dump.session {
                 Some(dump) => restore_session(transaction, session, dump),
                 None => Ok(()),

@@ -413,7 +413,7 @@ pub(crate) struct Commit {
     /// The end of the log, if that changed.
     pub(crate) log: Option<LogEnd>,
     /// The dictionary of the session, if it is made of these texts. There is none yet.
-    pub(crate) dictionary: Option<Packed>,
+    pub(crate) dictionary: Option<TextRow>,
     /// New wire messages. The store numbers them in the order of arrival.
     pub(crate) texts: Vec<NewTextRow>,
     /// Artifacts to store, or to delete if there is no text.

@@ -26,7 +26,7 @@ use crate::message_log::Logged;
 use crate::packed::Dictionary;
 use crate::store::{
     ArtifactChange, Commit, CompactionRow, KeptChange, LogEnd, MessageRow, SessionKey, SessionRow,
-    WireEnd, WireRow, WrittenRow,
+    TextRow, WireEnd, WireRow, WrittenRow,
 };
 use crate::wire_entries::encode;
 use crate::wire_log::WireLog;
@@ -242,7 +242,7 @@ impl StoredSession {
                     messages: messages.iter().map(message_row).collect(),
                 }
             }),
-            dictionary: new,
+            dictionary: new.map(TextRow::dictionary),
             texts: (change.texts.iter().zip(raw))
                 .map(|(text, raw)| text.row(raw, self.redacts, encoder))
                 .collect::<Result<_, _>>()?,

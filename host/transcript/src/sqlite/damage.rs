@@ -21,9 +21,9 @@ use contexture_engine_api::{MessageId, make_private, private_file_options, sqlit
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, params, params_from_iter};
 
-use super::read::{dump_of, log, select, wire, written};
+use super::read::{dump_of, rows_of, select};
 use super::tables::{PAGE_BYTES, SCHEMA_VERSION, prepare};
-use super::write::{insert_text, write_artifacts};
+use super::write::run;
 use super::{FILE, SqliteStore};
 use crate::error::RecordError;
 use crate::hold::Hold;
@@ -31,6 +31,7 @@ use crate::message_log::Logged;
 use crate::packed::Dictionary;
 use crate::rows::{self, Damage, broken_link, host_text, logged, message_id, wire_log};
 use crate::saved_window::SavedWindow;
+use crate::sql::{self, add_text, change_artifact};
 use crate::store::{ArtifactChange, DICTIONARY, DICTIONARY_COPY, TextRow};
 use crate::wire_log::WireLog;
 
@@ -552,7 +553,7 @@ fn mend_session(
         new.execute("DELETE FROM compactions WHERE session = ?1", [key])?;
         lost.push(format!("the compaction of the session `{id}`"));
     }
-    for text in written(new, key)? {
+    for text in rows_of(new, &sql::WRITTEN, key, |row| sql::written(row))? {
         if host_text(&text, id).is_err() {
             new.execute(
                 "DELETE FROM written WHERE session = ?1 AND identity = ?2 AND id = ?3",
@@ -607,7 +608,7 @@ fn wire_log_of(
     key: i64,
     form: i64,
 ) -> rusqlite::Result<Result<WireLog, String>> {
-    let rows = wire(connection, key)?;
+    let rows = rows_of(connection, &sql::WIRE, key, |row| sql::wire(row))?;
     Ok(wire_log(rows.iter().filter(|row| row.form == form)))
 }
 
@@ -619,7 +620,10 @@ fn broken_link_of(connection: &Connection, key: i64) -> rusqlite::Result<Option<
         [key],
         |row| row.get(0),
     )?;
-    let log: Vec<Logged> = log(connection, key)?.iter().map(logged).collect();
+    let log = rows_of(connection, &sql::MESSAGES_OF_LOG, key, |row| {
+        sql::message(row)
+    })?;
+    let log: Vec<Logged> = log.iter().map(logged).collect();
     Ok(broken_link(&log, message_id(recovered)))
 }
 
@@ -678,11 +682,7 @@ fn mend_dictionary(
         return Ok(());
     };
     let copy = ArtifactChange::dictionary(packed.clone());
-    write_artifacts(connection, session, &[copy])?;
-    insert_text(
-        connection,
-        session,
-        DICTIONARY,
-        &TextRow::dictionary(packed),
-    )
+    let text = TextRow::dictionary(packed);
+    let both = [change_artifact(&copy), add_text(text.number, &text)];
+    run(connection, session, both)
 }
