@@ -397,7 +397,7 @@ fn move_cursor(row: &SessionRow) -> Statement<'_> {
     statement!(MOVE_CURSOR, &*row.engine, row.shown_last, row.pending_cut)
 }
 
-pub(crate) fn add_text(number: i64, row: &TextRow) -> Statement<'_> {
+fn add_text(number: i64, row: &TextRow) -> Statement<'_> {
     let (tools, reading, text) = (row.tools.as_deref(), row.reading.as_deref(), &row.text);
     statement!(
         ADD_TEXT, number, &*row.format, tools, reading, text.bytes, text.checksum, &*text.data
@@ -405,7 +405,7 @@ pub(crate) fn add_text(number: i64, row: &TextRow) -> Statement<'_> {
 }
 
 /// Stores an artifact in place of the one with its name, or deletes it if there is no text.
-pub(crate) fn change_artifact(artifact: &ArtifactChange) -> Statement<'_> {
+fn change_artifact(artifact: &ArtifactChange) -> Statement<'_> {
     let (engine, name) = (&*artifact.engine, &*artifact.name);
     match &artifact.text {
         Some(text) => {

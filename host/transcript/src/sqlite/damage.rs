@@ -8,32 +8,31 @@
 //! others. Such a session is deleted and begins anew with what its client sends, unless the record
 //! holds something that is nowhere else.
 //!
-//! Start with [`RecordError::is_damage`], [`verify`] and [`repair`]. [`scan`] and
-//! [`probe`] read damaged tables, and [`mend`] makes the rows agree.
+//! Start with [`RecordError::is_damage`], [`verify`] and [`repair`]. [`Salvage`] reads damaged tables,
+//! and [`mended`] makes the rows agree.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use contexture_base::now_ms;
-use contexture_engine_api::{MessageId, make_private, private_file_options, sqlite_file};
-use rusqlite::types::Value;
-use rusqlite::{Connection, OpenFlags, params, params_from_iter};
+use contexture_engine_api::{make_private, private_file_options, sqlite_file};
+use rusqlite::{Connection, OpenFlags, Row, params_from_iter};
 
-use super::read::{dump_of, rows_of, select};
+use super::read::{dump_of, select};
 use super::tables::{PAGE_BYTES, SCHEMA_VERSION, prepare};
-use super::write::run;
+use super::write::{restore_session, run};
 use super::{FILE, SqliteStore};
 use crate::error::RecordError;
 use crate::hold::Hold;
 use crate::message_log::Logged;
-use crate::packed::Dictionary;
 use crate::rows::{self, Damage, broken_link, host_text, logged, message_id, wire_log};
-use crate::saved_window::SavedWindow;
-use crate::sql::{self, add_text, change_artifact};
-use crate::store::{ArtifactChange, DICTIONARY, DICTIONARY_COPY, TextRow};
-use crate::wire_log::WireLog;
+use crate::sql::{self, SESSION, Sql};
+use crate::store::{
+    ArtifactChange, CompactionRow, DICTIONARY, DICTIONARY_COPY, SessionDump, SessionRow, TextRow,
+    WireRow,
+};
 
 /// The numbers of the two wire logs, as `record` writes them: what the client sent, and what was
 /// rendered for it.
@@ -45,50 +44,6 @@ const PAGE: u64 = PAGE_BYTES as u64;
 /// The most rows of a damaged table that are searched one by one. It bounds the time of a repair if
 /// a damaged number claims too many.
 const PROBES: i64 = 1_000_000;
-
-/// The tables of a record, with those that others refer to first: the name, the key columns, and
-/// the other columns.
-const TABLES: [(&str, &[&str], &[&str]); 8] = [
-    (
-        "sessions",
-        &["key"],
-        &[
-            "id", "created_ms", "used_ms", "archived_ms", "next_id", "engine", "format",
-            "shown_last", "pending_cut", "recovered", "pauses_more", "pauses_saved", "compactions",
-            "usage",
-        ],
-    ),
-    (
-        "messages",
-        &["session", "id"],
-        &[
-            "identity", "shape", "chain", "replaces", "cut", "said_ms", "arrived_ms", "wire",
-            "part",
-        ],
-    ),
-    (
-        "texts",
-        &["session", "number"],
-        &["format", "tools", "reading", "bytes", "checksum", "data"],
-    ),
-    (
-        "artifacts",
-        &["session", "engine", "name"],
-        &["bytes", "checksum", "data"],
-    ),
-    ("wire", &["session", "form", "place"], &["raw", "messages"]),
-    (
-        "compactions",
-        &["session"],
-        &["number", "engine", "entries"],
-    ),
-    (
-        "written",
-        &["session", "identity", "id"],
-        &["shortens", "covers"],
-    ),
-    ("kept", &["session", "name"], &["value"]),
-];
 
 /// What a repair of the record did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
@@ -277,51 +232,42 @@ fn readable(path: &Path, new: &Path) -> io::Result<Option<Connection>> {
     Ok(open(false).ok())
 }
 
-/// The values of a row, key columns first.
-type Row = Vec<Value>;
-
-/// Copies the rows of all tables, and makes them agree with each other. What was lost is added to
-/// `lost`. If this fails, the new file is of no use, and the old one stays in place.
+/// Copies what can be read of all sessions, and makes the rows of each agree. What was lost is added
+/// to `lost`. If this fails, the new file is of no use, and the old one stays in place.
 fn carry_over(
     old: &Connection,
     new: &mut Connection,
     lost: &mut Vec<String>,
 ) -> rusqlite::Result<()> {
     let transaction = new.transaction()?;
-    // Rows of a lost session would fail their foreign key here. They are deleted at the end.
-    transaction.pragma_update(None, "defer_foreign_keys", true)?;
-    // The keys of sessions that lost rows.
-    let mut incomplete = BTreeSet::new();
-    for (table, key, others) in TABLES {
-        let columns: Vec<&str> = key.iter().chain(others).copied().collect();
-        let places: Vec<String> = (1..=columns.len()).map(|at| format!("?{at}")).collect();
-        let sql = format!(
-            "INSERT OR IGNORE INTO {table} ({}) VALUES ({})",
-            columns.join(", "),
-            places.join(", ")
-        );
-        let mut insert = transaction.prepare(&sql)?;
-        let mut bad = 0;
-        let whole = scan(old, table, key, &columns, "", &[], &mut |row: Row| {
-            // The insert fails if a value does not fit its column, which is damage.
-            let session = row.first().cloned();
-            if insert.execute(params_from_iter(row)).is_err() {
-                bad += 1;
-                if let Some(Value::Integer(session)) = session {
-                    incomplete.insert(session);
-                }
-            }
-        });
-        if !whole {
-            probe(
-                old, &transaction, table, key, &columns, &mut insert, &mut incomplete,
-            )?;
+    let mut salvage = Salvage {
+        old,
+        damaged: BTreeSet::new(),
+        is_whole: true,
+        probes: PROBES,
+    };
+    let (mut losses, mut names) = (Vec::new(), HashSet::new());
+    let sessions = salvage.sessions();
+    let orphans = salvage.orphans(&sessions);
+    for (key, (name, mut session)) in sessions {
+        // A name is that of one session, unless it is damaged.
+        if !names.insert(name.clone()) {
+            continue;
         }
-        if !whole || bad > 0 {
-            lost.push(format!("rows of the table `{table}`"));
+        let is_whole = salvage.fill(key, &mut session);
+        if let Some(session) = mended(session, &name, !is_whole, &mut losses)? {
+            restore_session(&transaction, &name, &session)?;
         }
     }
-    let orphans = mend(&transaction, &incomplete, lost)?;
+    let kept = "SELECT session, name, value FROM kept ORDER BY session, name";
+    let text = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?));
+    for (session, name, value) in salvage.rows("kept", kept, &[], text) {
+        let text: (String, String) = (name, value);
+        run(&transaction, &*session, sql::of_kept(&[text]))?;
+    }
+    let tables = salvage.damaged.iter();
+    lost.extend(tables.map(|table| format!("rows of the table `{table}`")));
+    lost.append(&mut losses);
     if orphans > 0 {
         lost.push(format!(
             "the names of {orphans} sessions, and with them what was recorded of these"
@@ -330,359 +276,290 @@ fn carry_over(
     transaction.commit()
 }
 
-/// Passes all readable rows of a table to `take`, first from the beginning and, if that fails, from
-/// the end. Returns whether these are all rows. A row may be passed twice.
-fn scan(
-    old: &Connection,
-    table: &str,
-    key: &[&str],
-    columns: &[&str],
-    rule: &str,
-    values: &[Value],
-    take: &mut dyn FnMut(Row),
-) -> bool {
-    let mut run = |order: &str| -> rusqlite::Result<bool> {
-        let by: Vec<String> = key
-            .iter()
-            .map(|column| format!("{column} {order}"))
-            .collect();
-        let sql = format!(
-            "SELECT {} FROM {table} {rule} ORDER BY {}",
-            columns.join(", "),
-            by.join(", ")
-        );
-        let mut statement = old.prepare(&sql)?;
-        let mut rows = statement.query(params_from_iter(values))?;
-        let mut all = true;
-        while let Some(row) = rows.next()? {
-            let read: rusqlite::Result<Row> = (0..columns.len())
-                .map(|at| row.get::<_, Value>(at))
-                .collect();
-            match read {
-                Ok(row) => take(row),
-                // A text that is not valid UTF-8. Other rows may still be readable.
-                Err(_) => all = false,
-            }
-        }
-        Ok(all)
-    };
-    match run("ASC") {
-        Ok(all) => all,
-        // Reading ended at the damaged page. The rows behind it are reached from the other end.
-        Err(_) => {
-            let _ = run("DESC");
-            false
-        }
-    }
+/// Reads what can be read of a damaged record.
+struct Salvage<'c> {
+    old: &'c Connection,
+    /// The tables of which rows were lost.
+    damaged: BTreeSet<&'static str>,
+    /// Whether nothing was lost since this was set.
+    is_whole: bool,
+    /// How many more rows may be searched one by one.
+    probes: i64,
 }
 
-/// Searches for rows between two damaged pages, which a scan from both ends does not reach. It
-/// reads session by session, and within a session id by id.
-fn probe(
-    old: &Connection,
-    new: &Connection,
-    table: &str,
-    key: &[&str],
-    columns: &[&str],
-    insert: &mut rusqlite::Statement<'_>,
-    incomplete: &mut BTreeSet<i64>,
-) -> rusqlite::Result<()> {
-    let mut take = |row: Row| {
-        let _ = insert.execute(params_from_iter(row));
-    };
-    if table == "sessions" {
-        // The index of the session names is stored on other pages and has the keys too.
-        let mut names: Vec<(String, i64)> = Vec::new();
-        for order in ["ASC", "DESC"] {
-            let sql = format!(
-                "SELECT id, key FROM sessions INDEXED BY sqlite_autoindex_sessions_1 ORDER BY id {order}"
-            );
-            let mut read = || -> rusqlite::Result<()> {
-                let mut statement = old.prepare(&sql)?;
-                let mut rows = statement.query([])?;
+impl Salvage<'_> {
+    /// The rows that a query finds, first from the beginning and, if that fails, from the end. A row
+    /// may occur twice.
+    fn rows<T>(
+        &mut self,
+        table: &'static str,
+        sql: &str,
+        values: &[i64],
+        read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Vec<T> {
+        let (query, order) = sql.split_once(" ORDER BY ").unwrap_or((sql, "1"));
+        let backwards = format!("{query} ORDER BY {} DESC", order.replace(',', " DESC,"));
+        let (mut found, mut is_whole) = (Vec::new(), true);
+        for sql in [sql, &backwards] {
+            let mut run = || -> rusqlite::Result<()> {
+                let mut statement = self.old.prepare(sql)?;
+                let mut rows = statement.query(params_from_iter(values))?;
                 while let Some(row) = rows.next()? {
-                    if let (Ok(id), Ok(key)) = (row.get(0), row.get(1)) {
-                        names.push((id, key));
+                    match read(row) {
+                        Ok(row) => found.push(row),
+                        // A value that does not fit its column. Other rows may be readable.
+                        Err(_) => is_whole = false,
                     }
                 }
                 Ok(())
             };
-            let _ = read();
+            if run().is_ok() {
+                break;
+            }
+            // Reading ended at the damaged page. The rows behind it are reached from the other end.
+            is_whole = false;
         }
-        for (_, key) in &names {
-            let key = [Value::Integer(*key)];
-            scan(
-                old,
-                table,
-                &["key"],
-                columns,
-                "WHERE key = ?1",
-                &key,
-                &mut take,
+        if !is_whole {
+            self.is_whole = false;
+            self.damaged.insert(table);
+        }
+        found
+    }
+
+    /// The rows of a session, each once and in the order of its `key`. If the key is the number in
+    /// this `column`, which is at most `last`, rows between two damaged pages are searched one by one.
+    fn table<T, K: Ord>(
+        &mut self,
+        (table, sql, session): (&'static str, &Sql, i64),
+        read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+        key: impl Fn(&T) -> K,
+        numbers: Option<(&str, i64)>,
+    ) -> Vec<T> {
+        let was_whole = std::mem::replace(&mut self.is_whole, true);
+        let mut rows = self.rows(table, sql.of_file(), &[session], &read);
+        if let (false, Some((column, last)), Some((query, order))) = (
+            self.is_whole,
+            numbers,
+            sql.of_file().split_once(" ORDER BY "),
+        ) {
+            let one = format!("{query} AND {column} = ?2 ORDER BY {order}");
+            let last = last.min(self.probes);
+            self.probes -= last;
+            // A damaged page makes single reads fail too, but only those that meet it.
+            rows.extend(
+                (0..=last).flat_map(|number| self.rows(table, &one, &[session, number], &read)),
             );
         }
-        for (id, key) in names {
+        self.is_whole &= was_whole;
+        rows.sort_by_key(&key);
+        rows.dedup_by_key(|row| key(row));
+        rows
+    }
+
+    /// The rows of all sessions with their names, by key.
+    fn sessions(&mut self) -> BTreeMap<i64, (String, SessionDump)> {
+        let sql =
+            format!("SELECT {SESSION}, key, id, created_ms, used_ms, archived_ms FROM sessions");
+        let session = |row: &Row<'_>| {
+            let session = SessionDump {
+                row: sql::session(row)?,
+                created_ms: row.get(12)?,
+                used_ms: row.get(13)?,
+                archived_ms: row.get(14)?,
+                ..SessionDump::default()
+            };
+            Ok((row.get(10)?, (row.get(11)?, session)))
+        };
+        let all = self.rows("sessions", &format!("{sql} ORDER BY key"), &[], session);
+        let mut sessions = BTreeMap::from_iter(all);
+        if self.damaged.is_empty() {
+            return sessions;
+        }
+        // The index of the session names is stored on other pages and has the keys too.
+        let names =
+            "SELECT key, id FROM sessions INDEXED BY sqlite_autoindex_sessions_1 ORDER BY id";
+        let name = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        for (key, name) in self.rows("sessions", names, &[], name) {
+            let one = format!("{sql} WHERE key = ?1 ORDER BY key");
+            let found = self.rows("sessions", &one, &[key], session).pop();
             // If the row itself is lost, a new one with the name and the key keeps the session's
             // other rows.
-            new.execute(
-                "INSERT OR IGNORE INTO sessions (key, id, created_ms, next_id, engine) VALUES (?1, ?2, ?3, 1, '')",
-                params![key, id, now_ms()],
-            )?;
+            sessions.entry(key).or_insert_with(|| match found {
+                Some((_, found)) => found,
+                None => {
+                    let row = SessionRow {
+                        next_id: 1,
+                        ..SessionRow::default()
+                    };
+                    let created_ms = now_ms();
+                    (
+                        name,
+                        SessionDump {
+                            row,
+                            created_ms,
+                            ..SessionDump::default()
+                        },
+                    )
+                }
+            });
         }
-        return Ok(());
+        sessions
     }
-    // Its keys are texts, which cannot be tried one after the other.
-    if table == "kept" {
-        return Ok(());
-    }
-    let keys: Vec<i64> = select(new, "SELECT key FROM sessions", [], |row| row.get(0))?;
-    let mut probes = PROBES;
-    for session in keys {
-        let of = [Value::Integer(session)];
-        let rule = "WHERE session = ?1";
-        if scan(old, table, key, columns, rule, &of, &mut take) {
-            continue;
+
+    /// How many sessions have lost their names, of which there are other rows.
+    fn orphans(&mut self, sessions: &BTreeMap<i64, (String, SessionDump)>) -> usize {
+        let tables = [
+            "messages", "texts", "artifacts", "wire", "compactions", "written",
+        ];
+        let mut found: BTreeSet<i64> = BTreeSet::new();
+        for table in tables {
+            let sql = format!("SELECT DISTINCT session FROM {table} ORDER BY session");
+            found.extend(self.rows(table, &sql, &[], |row| row.get::<_, i64>(0)));
         }
-        incomplete.insert(session);
-        let number = match table {
-            "messages" => "id",
-            "texts" => "number",
-            _ => continue,
-        };
-        let last: i64 = new
-            .query_row(
-                "SELECT max(max(next_id), coalesce((SELECT max(id) FROM messages WHERE session = ?1), 0))
-                 FROM sessions WHERE key = ?1",
-                [session],
-                |row| row.get(0),
-            )
-            .unwrap_or(0);
-        // A damaged page makes single reads fail too, but only those that meet it.
-        for id in 0..=last.min(probes) {
-            probes -= 1;
-            let one = [Value::Integer(session), Value::Integer(id)];
-            scan(
-                old,
-                table,
-                key,
-                columns,
-                &format!("WHERE session = ?1 AND {number} = ?2"),
-                &one,
-                &mut take,
-            );
-        }
+        found.retain(|key| !sessions.contains_key(key));
+        found.len()
     }
-    Ok(())
+
+    /// Reads all other rows of a session. Returns whether none was lost.
+    fn fill(&mut self, key: i64, session: &mut SessionDump) -> bool {
+        self.is_whole = true;
+        let row = &mut session.row;
+        let (of, numbers) = (("messages", &sql::MESSAGES, key), ("id", row.next_id));
+        session.messages = self.table(of, |row| sql::message(row), |row| row.id, Some(numbers));
+        let of = ("written", &sql::WRITTEN, key);
+        session.written = self.table(
+            of,
+            |row| sql::written(row),
+            |row| (row.id, row.identity),
+            None,
+        );
+        let ids = session.messages.iter().map(|row| row.id);
+        let ids = ids.chain(session.written.iter().map(|row| row.id));
+        // An id that was given must not be given again.
+        row.next_id = row.next_id.max(ids.max().unwrap_or(0) + 1);
+        let (of, numbers) = (("texts", &sql::TEXTS, key), ("number", row.next_id));
+        session.texts = self.table(of, |row| sql::text(row), |row| row.number, Some(numbers));
+        let of = ("artifacts", &sql::ARTIFACTS, key);
+        let name = |row: &ArtifactChange| (row.engine.clone(), row.name.clone());
+        session.artifacts = self.table(of, |row| sql::artifact(row), name, None);
+        let of = ("wire", &sql::WIRE, key);
+        session.wire = self.table(of, |row| sql::wire(row), |row| (row.form, row.place), None);
+        let of = ("compactions", &sql::COMPACTION, key);
+        session.compaction = self
+            .table(of, |row| sql::compaction(row), |_| (), None)
+            .pop();
+        self.is_whole
+    }
 }
 
-/// Deletes rows that belong to no session or make no sense. Returns how many sessions have lost
-/// their names.
-fn mend(
-    new: &Connection,
-    incomplete: &BTreeSet<i64>,
-    lost: &mut Vec<String>,
-) -> rusqlite::Result<usize> {
-    let mut orphans = BTreeSet::new();
-    for table in [
-        "messages", "texts", "artifacts", "wire", "compactions", "written",
-    ] {
-        let rule = "session NOT IN (SELECT key FROM sessions)";
-        let sql = format!("SELECT DISTINCT session FROM {table} WHERE {rule}");
-        orphans.extend(select(new, &sql, [], |row| row.get::<_, i64>(0))?);
-        new.execute(&format!("DELETE FROM {table} WHERE {rule}"), [])?;
-    }
-    // An id that was given must not be given again.
-    new.execute(
-        "UPDATE sessions SET next_id = max(next_id, 1 + coalesce((SELECT max(id) FROM messages WHERE session = key), 0),
-                                           1 + coalesce((SELECT max(id) FROM written WHERE session = key), 0))",
-        [],
-    )?;
-    let sessions = select(new, "SELECT key, id FROM sessions", [], |row| {
-        Ok((row.get(0)?, row.get::<_, String>(1)?))
-    })?;
-    for (key, id) in sessions {
-        mend_session(new, key, &id, incomplete.contains(&key), lost)?;
-    }
-    Ok(orphans.len())
-}
-
-/// Makes the rows of one session agree, or deletes the session if it is incomplete and can be had
-/// elsewhere. What was lost is added to `lost`, a line each.
-fn mend_session(
-    new: &Connection,
-    key: i64,
+/// Returns a session whose rows agree, or `None` if it is incomplete and can be had elsewhere. What
+/// was lost is added to `lost`, a line each.
+fn mended(
+    mut session: SessionDump,
     id: &str,
     mut is_incomplete: bool,
     lost: &mut Vec<String>,
-) -> rusqlite::Result<()> {
-    // An identity of another length cannot be read at all, and would make every reader of the
-    // session fail.
-    new.execute(
-        "DELETE FROM messages WHERE session = ?1 AND length(identity) <> 16",
-        [key],
-    )?;
-    new.execute(
-        "DELETE FROM written WHERE session = ?1 AND length(identity) <> 16",
-        [key],
-    )?;
-    let damaged = forget_damaged(new, key, id)?.into_iter();
+) -> rusqlite::Result<Option<SessionDump>> {
+    let damaged = forget_damaged(&mut session)?.into_iter();
     lost.extend(damaged.map(|what| format!("{what}, of the session `{id}`")));
     for form in FORMS {
-        // The place of a wire message tells which one it is, so the wire log ends at the first one
-        // that is missing.
-        while wire_log_of(new, key, form)?.is_err() {
+        loop {
+            // The place of a wire message tells which one it is, so the wire log ends at the first
+            // one that is missing.
+            let log: Vec<&WireRow> = session.wire.iter().filter(|row| row.form == form).collect();
+            if wire_log(log.iter().copied()).is_ok() {
+                break;
+            }
             is_incomplete = true;
-            let sql = "SELECT place FROM wire WHERE session = ?1 AND form = ?2 ORDER BY place";
-            let places: Vec<i64> = select(new, sql, [key, form], |row| row.get(0))?;
-            let gap = (0..).zip(&places).find(|(at, place)| *at != **place);
+            let gap = (0..).zip(&log).find(|(at, row)| *at != row.place);
             // Without a gap one of the rows itself is broken. Halving finds an end in few steps.
             // What is lost with it, the next request brings again.
-            let end = gap.map_or_else(|| places.len() as i64 / 2, |(at, _)| at);
-            new.execute(
-                "DELETE FROM wire WHERE session = ?1 AND form = ?2 AND place >= ?3",
-                params![key, form, end],
-            )?;
+            let end = gap.map_or(log.len() as i64 / 2, |(at, _)| at);
+            session
+                .wire
+                .retain(|row| row.form != form || row.place < end);
         }
     }
-    let entries: Result<String, _> = new.query_row(
-        "SELECT entries FROM compactions WHERE session = ?1",
-        [key],
-        |row| row.get(0),
-    );
-    if entries.is_ok_and(|entries| serde_json::from_str::<SavedWindow>(&entries).is_err()) {
-        new.execute("DELETE FROM compactions WHERE session = ?1", [key])?;
+    let is_broken = |row: &CompactionRow| rows::window(&row.entries, id).is_err();
+    if session.compaction.as_ref().is_some_and(is_broken) {
+        session.compaction = None;
         lost.push(format!("the compaction of the session `{id}`"));
     }
-    for text in rows_of(new, &sql::WRITTEN, key, |row| sql::written(row))? {
-        if host_text(&text, id).is_err() {
-            new.execute(
-                "DELETE FROM written WHERE session = ?1 AND identity = ?2 AND id = ?3",
-                params![key, text.identity, text.id],
-            )?;
-        }
-    }
-    let broken = broken_link_of(new, key).unwrap_or_default();
-    let lacks_its_end = new.query_row(
-        "SELECT coalesce(shown_last, 0) > coalesce((SELECT max(id) FROM messages WHERE session = key AND NOT cut), 0)
-                OR engine = '' AND EXISTS (SELECT 1 FROM messages WHERE session = key)
-         FROM sessions WHERE key = ?1",
-        [key],
-        |row| row.get::<_, bool>(0),
-    )?;
+    session.written.retain(|row| host_text(row, id).is_ok());
+    let in_log = session.messages.iter().filter(|row| !row.cut);
+    let log: Vec<Logged> = in_log.map(logged).collect();
+    let row = &mut session.row;
+    let broken = broken_link(&log, message_id(row.recovered.unwrap_or_default()));
+    let last = log.last().map_or(0, |last| last.id.0.cast_signed());
+    let lacks_its_end = row.shown_last.is_some_and(|shown| shown > last)
+        || (row.engine.is_empty() && !session.messages.is_empty());
     if broken.is_none() && !lacks_its_end && !is_incomplete {
-        return Ok(());
+        return Ok(Some(session));
     }
     // With only some of its ids, a session would cut off the messages of the others. Without texts
     // and states nothing is lost if it begins anew.
-    let has_state = new.query_row(
-        "SELECT EXISTS (SELECT 1 FROM texts WHERE session = ?1) AND EXISTS (SELECT 1 FROM messages WHERE session = ?1)
-             OR EXISTS (SELECT 1 FROM compactions WHERE session = ?1 AND entries LIKE '%\"states\":[[%')",
-        [key],
-        |row| row.get::<_, bool>(0),
-    )?;
-    if !has_state {
-        new.execute("DELETE FROM sessions WHERE key = ?1", [key])?;
+    let compaction = session.compaction.as_ref();
+    let has_states = compaction.is_some_and(|row| row.entries.contains("\"states\":[["));
+    let has_texts = !session.texts.is_empty() && !session.messages.is_empty();
+    if !has_texts && !has_states {
         lost.push(format!(
             "the session `{id}`, which begins anew with what its client sends"
         ));
-        return Ok(());
+        return Ok(None);
     }
     lost.push(format!("some of the messages of the session `{id}`"));
     // What the client sent is compared with the messages once more, since some of them are gone.
-    new.execute("DELETE FROM wire WHERE session = ?1", [key])?;
+    session.wire.clear();
     // After the last broken link of the chain, the record is whole. Messages up to it count as
     // recovered. The engine is shown anew what is left.
-    new.execute(
-        "UPDATE sessions SET recovered = max(coalesce(recovered, 0), ?2), shown_last = NULL, pending_cut = 0,
-                engine = coalesce(nullif(engine, ''), (SELECT engine FROM compactions WHERE session = key),
-                                  (SELECT engine FROM artifacts WHERE session = key AND engine <> '' LIMIT 1), '')
-         WHERE key = ?1",
-        params![key, broken.unwrap_or_default().0.cast_signed()],
-    )?;
-    Ok(())
+    let broken = broken.unwrap_or_default().0.cast_signed();
+    row.recovered = Some(row.recovered.unwrap_or_default().max(broken));
+    (row.shown_last, row.pending_cut) = (None, Some(0));
+    if row.engine.is_empty() {
+        let of_artifacts = session.artifacts.iter().map(|artifact| &artifact.engine);
+        let mut engines = compaction
+            .map(|row| &row.engine)
+            .into_iter()
+            .chain(of_artifacts);
+        row.engine = engines
+            .find(|engine| !engine.is_empty())
+            .cloned()
+            .unwrap_or_default();
+    }
+    Ok(Some(session))
 }
 
-/// A wire log of a session, or what is wrong with it. The outer error is one of reading the rows.
-fn wire_log_of(
-    connection: &Connection,
-    key: i64,
-    form: i64,
-) -> rusqlite::Result<Result<WireLog, String>> {
-    let rows = rows_of(connection, &sql::WIRE, key, |row| sql::wire(row))?;
-    Ok(wire_log(rows.iter().filter(|row| row.form == form)))
-}
-
-/// The last message of a session whose chain hash does not follow from the message before it.
-/// Messages that an earlier repair accepted are not checked.
-fn broken_link_of(connection: &Connection, key: i64) -> rusqlite::Result<Option<MessageId>> {
-    let recovered: i64 = connection.query_row(
-        "SELECT coalesce(recovered, 0) FROM sessions WHERE key = ?1",
-        [key],
-        |row| row.get(0),
-    )?;
-    let log = rows_of(connection, &sql::MESSAGES_OF_LOG, key, |row| {
-        sql::message(row)
-    })?;
-    let log: Vec<Logged> = log.iter().map(logged).collect();
-    Ok(broken_link(&log, message_id(recovered)))
-}
-
-/// Deletes the damaged texts and artifacts of a session. Returns a description of what was lost, a
-/// line each.
-fn forget_damaged(
-    connection: &Connection,
-    session: i64,
-    id: &str,
-) -> rusqlite::Result<Vec<String>> {
-    let mut damage = Damage::of(&dump_of(connection, id)?);
-    for id in &damage.texts {
-        connection.execute(
-            "UPDATE messages SET wire = NULL, part = NULL WHERE session = ?1 AND id = ?2",
-            [session, id.0.cast_signed()],
-        )?;
+/// Removes the damaged texts and artifacts of a session, and makes both copies of its dictionary
+/// equal. Returns a description of what was lost, a line each.
+fn forget_damaged(session: &mut SessionDump) -> rusqlite::Result<Vec<String>> {
+    let mut damage = Damage::of(session);
+    let (texts, artifacts) = (&mut session.texts, &mut session.artifacts);
+    let mut used = HashSet::from([DICTIONARY]);
+    for message in &mut session.messages {
+        if damage.texts.contains(&message_id(message.id)) {
+            (message.wire, message.part) = (None, None);
+        }
+        used.extend(message.wire);
     }
     // A text that no message refers to any more only takes up space.
-    connection.execute(
-        "DELETE FROM texts WHERE session = ?1 AND number <> ?2 AND number NOT IN
-            (SELECT wire FROM messages WHERE session = ?1 AND wire IS NOT NULL)",
-        [session, DICTIONARY],
-    )?;
-    for (engine, name) in &damage.artifacts {
-        connection.execute(
-            "DELETE FROM artifacts WHERE session = ?1 AND engine = ?2 AND name = ?3",
-            params![session, engine, name],
-        )?;
-    }
+    texts.retain(|text| used.contains(&text.number));
+    artifacts.retain(|artifact| {
+        !(damage.artifacts.iter())
+            .any(|(engine, name)| (engine, name) == (&artifact.engine, &artifact.name))
+    });
     if !damage.has_whole_dictionary {
-        mend_dictionary(connection, session, damage.dictionary.as_ref())?;
+        let (engine, name) = DICTIONARY_COPY;
+        texts.retain(|text| text.number != DICTIONARY);
+        artifacts.retain(|artifact| artifact.engine != engine || artifact.name != name);
+        if let Some(dictionary) = &damage.dictionary {
+            let packed = dictionary.packed();
+            let text =
+                packed.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+            artifacts.push(ArtifactChange::dictionary(text.clone()));
+            texts.push(TextRow::dictionary(text));
+        }
         // One of two copies was no loss.
         damage.has_whole_dictionary = damage.dictionary.is_some();
     }
     Ok(damage.lines())
-}
-
-/// Stores both copies of the dictionary of a session anew, or deletes them if neither could be read.
-fn mend_dictionary(
-    connection: &Connection,
-    session: i64,
-    dictionary: Option<&Dictionary>,
-) -> rusqlite::Result<()> {
-    let (engine, name) = DICTIONARY_COPY;
-    connection.execute(
-        "DELETE FROM texts WHERE session = ?1 AND number = ?2",
-        [session, DICTIONARY],
-    )?;
-    connection.execute(
-        "DELETE FROM artifacts WHERE session = ?1 AND engine = ?2 AND name = ?3",
-        params![session, engine, name],
-    )?;
-    let packed = dictionary.map(Dictionary::packed).transpose();
-    let packed = packed.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
-    let Some(packed) = packed else {
-        return Ok(());
-    };
-    let copy = ArtifactChange::dictionary(packed.clone());
-    let text = TextRow::dictionary(packed);
-    let both = [change_artifact(&copy), add_text(text.number, &text)];
-    run(connection, session, both)
 }
