@@ -25,6 +25,7 @@ use deadpool_postgres::{
     ClientWrapper, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError,
     RecyclingMethod,
 };
+use derive_setters::Setters;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -81,15 +82,17 @@ const NO_ANSWER: &str = "it is slow or does not answer";
 /// hold up a takeover.
 const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(1);
 
-/// How to reach a database of PostgreSQL.
-#[derive(Debug, Clone)]
+/// How to reach a database of PostgreSQL. Each field has a setter of its name.
+#[derive(Debug, Clone, Setters)]
 #[non_exhaustive]
 pub struct PostgresOptions {
+    #[setters(skip)]
     config: Config,
     /// Under which name the sessions are stored. Several installations can share a database, and
     /// none sees the sessions of another. By default it is `default`.
+    #[setters(into)]
     pub tenant: String,
-    /// The most connections that this process has open for its calls. By default there are eight. If
+    /// The most connections that this process has open for its calls, at least one. By default there are eight. If
     /// all are in use, a call waits for one for up to five seconds. One more renews the leases of
     /// sessions, and another checks the server if it does not answer.
     pub max_connections: usize,
@@ -97,10 +100,11 @@ pub struct PostgresOptions {
     /// seconds.
     pub statement_timeout: Duration,
     /// How long work is repeated that fails for a reason that passes, such as a failover. By default
-    /// eight seconds.
+    /// eight seconds. A caller with a deadline of its own sets less than that, so that it learns of the
+    /// failure.
     pub retry_for: Duration,
     /// A file with certificates (PEM) of authorities that sign the server's certificate, besides
-    /// those that browsers trust.
+    /// those that browsers trust. It is read when the database is opened.
     pub ca_file: Option<PathBuf>,
     /// Whether the database is opened also if it does not answer. All work fails then until it does,
     /// see [`Record::outage`](crate::Record::outage). By default it is an error.
@@ -130,50 +134,6 @@ impl PostgresOptions {
             ca_file: None,
             may_be_away: false,
         })
-    }
-
-    /// Sets the name under which the sessions are stored.
-    #[must_use]
-    pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
-        self.tenant = tenant.into();
-        self
-    }
-
-    /// Sets the most connections that this process has open for its calls, at least one.
-    #[must_use]
-    pub fn max_connections(mut self, connections: usize) -> Self {
-        self.max_connections = connections.max(1);
-        self
-    }
-
-    /// Sets how long a statement may take.
-    #[must_use]
-    pub fn statement_timeout(mut self, timeout: Duration) -> Self {
-        self.statement_timeout = timeout;
-        self
-    }
-
-    /// Sets how long work is repeated that fails for a reason that passes. A caller with a deadline of
-    /// its own sets less than that, so that it learns of the failure.
-    #[must_use]
-    pub fn retry_for(mut self, time: Duration) -> Self {
-        self.retry_for = time;
-        self
-    }
-
-    /// Sets a file with certificates (PEM) of authorities that sign the server's certificate. It is
-    /// read when the database is opened.
-    #[must_use]
-    pub fn ca_file(mut self, path: Option<PathBuf>) -> Self {
-        self.ca_file = path;
-        self
-    }
-
-    /// Sets whether the database is opened also if it does not answer.
-    #[must_use]
-    pub fn may_be_away(mut self, may_be_away: bool) -> Self {
-        self.may_be_away = may_be_away;
-        self
     }
 
     /// The server and the database, for messages. No password is in it.
@@ -591,7 +551,7 @@ impl Database {
         };
         Ok(Self {
             runtime: Some(runtime),
-            pool: pool(options.max_connections)?,
+            pool: pool(options.max_connections.max(1))?,
             lease_pool: pool(1)?,
             is_unchecked,
             under_way: Mutex::default(),
