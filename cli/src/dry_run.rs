@@ -64,7 +64,7 @@ fn copy(engines: &Engines, session: &str, stage: &TempHome) -> Result<(), CliErr
     let _hold = match store.hold(session, SessionOptions::default().wait) {
         // If the home is read-only, the session cannot be held. It cannot change either, so it is
         // safe to copy without a hold.
-        Err(RecordError::Lock { cause, .. })
+        Err(RecordError::Write { cause, .. })
             if matches!(
                 cause.kind(),
                 ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied

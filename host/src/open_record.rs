@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "postgres")]
-use contexture_base::{SecretError, secret};
+use contexture_base::secret;
 use contexture_config::{Loaded, TranscriptStore};
 use contexture_transcript::{Record, RecordError};
 
@@ -69,7 +69,11 @@ fn open_postgres(loaded: &Loaded, may_be_away: bool) -> Result<Arc<Record>, Reco
 
 #[cfg(not(feature = "postgres"))]
 fn open_postgres(_loaded: &Loaded, _may_be_away: bool) -> Result<Arc<Record>, RecordError> {
-    Err(RecordError::NoPostgres)
+    Err(RecordError::NoDatabase(
+        "`transcript.store` is `postgres`, and this program was built without it: build it with the feature `postgres`, \
+         or set `transcript.store` to `sqlite`"
+            .to_owned(),
+    ))
 }
 
 /// How to reach the database that the configuration names, whether or not `transcript.store` is
@@ -82,17 +86,16 @@ pub fn postgres_options(
     loaded: &Loaded,
 ) -> Result<contexture_transcript::PostgresOptions, RecordError> {
     let settings = &loaded.config.transcript;
-    let no_url = |why: Option<SecretError>| RecordError::NoUrl {
-        variable: settings.url_env.clone(),
-        why: why.map_or_else(
-            || "is not set".to_owned(),
-            |why| format!("has no URL: {why}"),
-        ),
+    let variable = &settings.url_env;
+    let no_url = |why: String| {
+        RecordError::NoDatabase(format!(
+            "the environment variable `{variable}` {why}: set it to the database's URL \
+             (postgres://<user>:<password>@<host>:5432/<name>), or {variable}_FILE to a file that holds it, or set \
+             `transcript.url_env` to the variable that has it"
+        ))
     };
-    let url = secret(&settings.url_env);
-    let url = url
-        .map_err(|error| no_url(Some(error)))?
-        .ok_or_else(|| no_url(None))?;
+    let url = secret(variable).map_err(|error| no_url(format!("has no URL: {error}")))?;
+    let url = url.ok_or_else(|| no_url("is not set".to_owned()))?;
     let timeout = Duration::from_millis(settings.statement_timeout_ms);
     let options = contexture_transcript::PostgresOptions::new(&url)?;
     // A gateway forwards a request that takes longer, so the store must have failed by then.

@@ -70,14 +70,6 @@ pub enum RecordError {
         /// The process that has it open, in words for the message.
         by: String,
     },
-    /// The lock file of a session cannot be opened, read or locked.
-    #[error("{}: {cause}; {}", path.display(), way_to_write(cause))]
-    Lock {
-        /// The path of the lock file or of its folder.
-        path: PathBuf,
-        /// The error of the operating system.
-        cause: std::io::Error,
-    },
     /// The operating system cannot read the file. SQLite calls such a file damaged although it may
     /// be whole. A repair would then carry over only what the failing disk returned, so this does
     /// not count as damage.
@@ -99,7 +91,8 @@ pub enum RecordError {
         /// The path of the file.
         path: PathBuf,
     },
-    /// A file could not be written, as in a backup or a repair, or on a read-only file system.
+    /// A file could not be written, as in a backup or a repair, or on a read-only file system, or the
+    /// lock file of a session cannot be opened, read or locked.
     #[error("{}: {cause}; {}", path.display(), way_to_write(cause))]
     Write {
         /// The path of the file.
@@ -107,25 +100,11 @@ pub enum RecordError {
         /// The error of the operating system.
         cause: std::io::Error,
     },
-    /// The environment variable with the URL of the database is not set.
-    #[error(
-        "the environment variable `{variable}` {why}: set it to the database's URL \
-         (postgres://<user>:<password>@<host>:5432/<name>), or {variable}_FILE to a file that holds it, or set \
-         `transcript.url_env` to the variable that has it"
-    )]
-    NoUrl {
-        /// The name of the variable.
-        variable: String,
-        /// What is wrong with it, such as "is not set".
-        why: String,
-    },
-    /// This program was built without the client of PostgreSQL. It does not fall back to the file,
-    /// because the session would then begin anew beside the one in the database.
-    #[error(
-        "`transcript.store` is `postgres`, and this program was built without it: build it with the feature \
-         `postgres`, or set `transcript.store` to `sqlite`"
-    )]
-    NoPostgres,
+    /// The configuration asks for a database, and its URL is not set or this program was built without
+    /// the client of PostgreSQL. It does not fall back to the file, because the session would then begin
+    /// anew beside the one in the database.
+    #[error("{0}")]
+    NoDatabase(String),
     /// The database cannot be reached, or it refused a statement.
     #[error(
         "the database {server}: {cause}; check that it runs and that this user may write to it \
@@ -267,14 +246,12 @@ impl RecordError {
             Self::Directory { .. }
             | Self::InUse { .. }
             | Self::Open { .. }
-            | Self::Lock { .. }
             | Self::Io { .. }
             | Self::Write { .. }
             | Self::Server { .. } => true,
             Self::TooNew { .. }
             | Self::Gone { .. }
-            | Self::NoUrl { .. }
-            | Self::NoPostgres
+            | Self::NoDatabase(_)
             | Self::Schema { .. }
             | Self::TakenOver { .. }
             | Self::Damaged { .. } => false,

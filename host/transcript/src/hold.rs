@@ -163,7 +163,7 @@ impl Hold {
         before: Option<&Token>,
     ) -> Result<Self, RecordError> {
         let path = file_of(home, session);
-        let fail = |cause| RecordError::Lock {
+        let fail = |cause| RecordError::Write {
             path: path.clone(),
             cause,
         };
@@ -208,7 +208,7 @@ impl Hold {
     /// One of the sessions is open, or the lock files cannot be read.
     pub(crate) fn take_all(home: &Path) -> Result<Vec<File>, RecordError> {
         let folder = home.join(FOLDER);
-        let fail = |cause| RecordError::Lock {
+        let fail = |cause| RecordError::Write {
             path: folder.clone(),
             cause,
         };
