@@ -273,11 +273,7 @@ fn check(dir: &Path, path: &Path) -> Result<Option<String>, PluginProblem> {
     };
     let target = std::fs::canonicalize(path).map_err(unreadable)?;
     if !target.starts_with(std::fs::canonicalize(dir).map_err(unreadable)?) {
-        return Err(PluginProblem::LeadsOutside {
-            path: path.to_owned(),
-            folder: dir.to_owned(),
-            target,
-        });
+        return Err(PluginProblem::leads_outside(path, dir, &target));
     }
     let metadata = std::fs::metadata(path).map_err(unreadable)?;
     Ok(check_writers(path, &metadata)?)
@@ -287,7 +283,10 @@ fn check(dir: &Path, path: &Path) -> Result<Option<String>, PluginProblem> {
 fn library_state(library: PathBuf, manifest: Manifest) -> PluginState {
     match std::fs::metadata(&library) {
         Ok(found) if found.is_file() => PluginState::Ready { manifest, library },
-        Ok(_) => PluginState::Broken(PluginProblem::NotAFile { library }),
+        Ok(_) => PluginState::Broken(PluginProblem::Mismatch(format!(
+            "{} is not a file: build the plugin and put its library there",
+            library.display()
+        ))),
         Err(error) if error.kind() == ErrorKind::NotFound => PluginState::NotBuilt {
             manifest,
             expected: library,

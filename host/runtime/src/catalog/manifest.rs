@@ -23,7 +23,7 @@ use std::sync::LazyLock;
 
 use contexture_base::trust::Untrusted;
 use contexture_config::engine_name::{NAME_RULE, is_engine_name};
-use contexture_config::{Document, DocumentError, Finding, Schema, SchemaError};
+use contexture_config::{Document, DocumentError, Finding, Schema};
 use contexture_engine_api::About;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -113,16 +113,6 @@ enum Pin {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PluginProblem {
-    /// The name of the folder is not a valid engine name, so no configuration could name the
-    /// engine.
-    #[error(
-        "the folder `{folder}` is not named like an engine: rename it to {}",
-        NAME_RULE
-    )]
-    BadFolderName {
-        /// Name of the folder, without its path.
-        folder: String,
-    },
     /// The manifest cannot be read, or is not valid YAML. The message gives the position if it is
     /// known.
     #[error(transparent)]
@@ -130,137 +120,27 @@ pub enum PluginProblem {
     /// The manifest has missing, unknown or wrong keys. All findings are listed.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Invalid(Vec<Finding>),
-    /// The manifest names another engine than its folder. A plugin is found by its folder, so the
-    /// two must agree.
-    #[error(
-        "{} says `name: {name}`, but its folder is `{folder}`: make the two the same",
-        path.display()
-    )]
-    NameMismatch {
-        /// Path of the manifest that names another engine.
-        path: PathBuf,
-        /// The name that the manifest gives the engine.
-        name: String,
-        /// Name of the folder, without its path.
-        folder: String,
-    },
-    /// The library's name is a path, or contains the extension that the host adds for the platform.
-    #[error(
-        "{} says `library: {library}`, which must be a file name beside it, of letters, digits, `_`, `-` and \
-         `.`, without the platform's `lib` and `.so`, `.dylib` or `.dll` ending",
-        path.display()
-    )]
-    BadLibraryName {
-        /// Path of the manifest that names the library.
-        path: PathBuf,
-        /// The name that the manifest gives the library.
-        library: String,
-    },
-    /// The manifest names a library and a command. An engine is one of the two.
-    #[error("{} has a `library` and a `command`: remove one of them", path.display())]
-    LibraryAndCommand {
-        /// Path of the manifest with both keys.
-        path: PathBuf,
-    },
-    /// No part of the command is a file in the plugin's folder, so there is nothing that could be
-    /// checked before it runs.
-    #[error(
-        "{} says `command: [{}]`, which names no file beside it: put the engine's program or script there",
-        path.display(), command.join(", ")
-    )]
-    NoCommandFile {
-        /// Path of the manifest that names the command.
-        path: PathBuf,
-        /// The program and its arguments, as the manifest gives them.
-        command: Vec<String>,
-    },
-    /// The program of a command is not installed.
-    #[error(
-        "`{program}`, which {} names in `command`, is not on the PATH: install it, or give its absolute path",
-        path.display()
-    )]
-    NoProgram {
-        /// Path of the manifest that names the program.
-        path: PathBuf,
-        /// The first part of the command.
-        program: String,
-    },
-    /// The program of a command is a file that may not be executed.
-    #[error("{} is not executable: run `chmod +x '{0}'`", path.display())]
-    NotExecutable {
-        /// Path of the program.
-        path: PathBuf,
-    },
-    /// The declared settings are not a valid schema, so the settings in a configuration could not
-    /// be checked.
-    #[error("{}: settings: {cause}", path.display())]
-    BadSettings {
-        /// Path of the manifest that declares the settings.
-        path: PathBuf,
-        /// What is wrong with the schema, as its parser reports it.
-        cause: SchemaError,
-    },
-    /// A pinned digest is not 64 hex digits. Such a pin can match no library.
-    #[error(
-        "{} pins a sha256 that is not 64 hex digits: write what `sha256sum` prints, or one for each \
-         platform (`linux-x86_64: …`)",
-        path.display()
-    )]
-    BadSha256 {
-        /// Path of the manifest that pins the digest.
-        path: PathBuf,
-    },
-    /// The manifest pins digests for other platforms, but not for this one. Without a pin the
-    /// library cannot be checked, so it is refused.
-    #[error(
-        "{} pins only the libraries of other platforms: add `{platform}` under `sha256`, or remove `sha256`",
-        path.display()
-    )]
-    Sha256NotPinned {
-        /// Path of the manifest that pins the digests.
-        path: PathBuf,
-        /// This platform as the manifest would name it, such as `linux-x86_64`.
-        platform: String,
-    },
-    /// The library has another digest than the one that is pinned: it was replaced or rebuilt.
-    #[error(
-        "{} has the sha256 {actual}, but the manifest pins {pinned}: it was replaced or rebuilt. Pin the new \
-         digest if you trust it",
-        library.display()
-    )]
-    Sha256Mismatch {
-        /// Path of the library that differs.
-        library: PathBuf,
-        /// The digest that the manifest pins, in lower-case hex.
-        pinned: String,
-        /// The digest that the library has, in lower-case hex.
-        actual: String,
-    },
     /// Another user can write a file of the plugin, or a file cannot be read or is not a regular
     /// file.
     #[error(transparent)]
     Untrusted(#[from] Untrusted),
-    /// A link leads out of the plugin folder. What it leads to was not checked and may be replaced
-    /// by others.
-    #[error(
-        "{} is a link to {2}, outside {1}: copy the target into the folder, or add the \
-         target's folder to `plugins.dirs`",
-        path.display(), folder.display(), target.display()
-    )]
-    LeadsOutside {
-        /// Path of the link, or of a file below one.
-        path: PathBuf,
-        /// The folder that contains all plugins, which no link may leave.
-        folder: PathBuf,
-        /// The path to which the link leads.
-        target: PathBuf,
-    },
-    /// A folder or device has the name of the library, so that there is nothing to load.
-    #[error("{} is not a file: build the plugin and put its library there", library.display())]
-    NotAFile {
-        /// Path at which a regular file is expected.
-        library: PathBuf,
-    },
+    /// Something else does not fit together: the folder, the manifest, the library or its digest.
+    #[error("{0}")]
+    Mismatch(String),
+}
+
+impl PluginProblem {
+    /// A link leads out of the folder that contains all plugins. What it leads to was not checked and
+    /// may be replaced by others.
+    pub(super) fn leads_outside(path: &Path, folder: &Path, target: &Path) -> Self {
+        Self::Mismatch(format!(
+            "{} is a link to {}, outside {}: copy the target into the folder, or add the target's folder to \
+             `plugins.dirs`",
+            path.display(),
+            target.display(),
+            folder.display()
+        ))
+    }
 }
 
 impl Manifest {
@@ -272,9 +152,9 @@ impl Manifest {
     /// with the library.
     pub(super) fn read(folder: &Path, name: &str) -> Result<Self, PluginProblem> {
         if !is_engine_name(name) {
-            return Err(PluginProblem::BadFolderName {
-                folder: name.into(),
-            });
+            return Err(PluginProblem::Mismatch(format!(
+                "the folder `{name}` is not named like an engine: rename it to {NAME_RULE}"
+            )));
         }
         let path = folder.join(MANIFEST_FILE);
         let mut document = Document::open(&path)?;
@@ -289,40 +169,48 @@ impl Manifest {
                 location: None,
                 message: error.to_string(),
             })?;
+        let wrong = |what: &str| PluginProblem::Mismatch(format!("{} {what}", path.display()));
         if raw.name != name {
-            return Err(PluginProblem::NameMismatch {
-                path,
-                name: raw.name,
-                folder: name.into(),
-            });
+            return Err(wrong(&format!(
+                "says `name: {}`, but its folder is `{name}`: make the two the same",
+                raw.name
+            )));
         }
         let library = match (raw.library, &raw.command) {
-            (Some(_), Some(_)) => return Err(PluginProblem::LibraryAndCommand { path }),
+            (Some(_), Some(_)) => {
+                return Err(wrong("has a `library` and a `command`: remove one of them"));
+            }
             (None, Some(command)) => match program::file_of(folder, command) {
                 Some(file) => file.to_owned(),
                 None => {
-                    let command = command.clone();
-                    return Err(PluginProblem::NoCommandFile { path, command });
+                    return Err(wrong(&format!(
+                        "says `command: [{}]`, which names no file beside it: put the engine's program or script \
+                         there",
+                        command.join(", ")
+                    )));
                 }
             },
             (library, None) => {
                 let stem = library.unwrap_or_else(|| name.replace('-', "_"));
                 if !is_library_stem(&stem) {
-                    return Err(PluginProblem::BadLibraryName {
-                        path,
-                        library: stem,
-                    });
+                    return Err(wrong(&format!(
+                        "says `library: {stem}`, which must be a file name beside it, of letters, digits, `_`, `-` \
+                         and `.`, without the platform's `lib` and `.so`, `.dylib` or `.dll` ending"
+                    )));
                 }
                 format!("{DLL_PREFIX}{stem}{DLL_SUFFIX}")
             }
         };
-        let sha256 = Pin::read(&raw.sha256)
-            .ok_or_else(|| PluginProblem::BadSha256 { path: path.clone() })?;
+        let sha256 = Pin::read(&raw.sha256).ok_or_else(|| {
+            wrong(
+                "pins a sha256 that is not 64 hex digits: write what `sha256sum` prints, or one for each platform \
+                 (`linux-x86_64: …`)",
+            )
+        })?;
         let settings = match raw.settings.is_empty() {
             true => Schema::default(),
             false => Schema::of_properties(&raw.settings).map_err(|cause| {
-                let path = path.clone();
-                PluginProblem::BadSettings { path, cause }
+                PluginProblem::Mismatch(format!("{}: settings: {cause}", path.display()))
             })?,
         };
         Ok(Self {
@@ -402,9 +290,11 @@ impl Manifest {
         let Some((program, arguments)) = command.and_then(|command| command.split_first()) else {
             return Ok(None);
         };
-        let missing = || PluginProblem::NoProgram {
-            path: self.path.clone(),
-            program: program.clone(),
+        let missing = || {
+            PluginProblem::Mismatch(format!(
+                "`{program}`, which {} names in `command`, is not on the PATH: install it, or give its absolute path",
+                self.path.display()
+            ))
         };
         let found = program::find(self.folder(), program)?.ok_or_else(missing)?;
         Ok(Some((found, arguments)))
@@ -453,23 +343,24 @@ impl Manifest {
             Pin::None => return Ok(()),
             Pin::Any(digest) => digest,
             Pin::ByPlatform(digests) => {
-                digests
-                    .get(&platform)
-                    .ok_or_else(|| PluginProblem::Sha256NotPinned {
-                        path: self.path.clone(),
-                        platform,
-                    })?
+                let pinned = digests.get(&platform);
+                pinned.ok_or_else(|| {
+                    PluginProblem::Mismatch(format!(
+                        "{} pins only the libraries of other platforms: add `{platform}` under `sha256`, or remove \
+                         `sha256`",
+                        self.path.display()
+                    ))
+                })?
             }
         };
         let actual = digest()?;
-        if actual == *pinned {
-            Ok(())
-        } else {
-            Err(PluginProblem::Sha256Mismatch {
-                library: library.into(),
-                pinned: pinned.clone(),
-                actual,
-            })
+        match actual == *pinned {
+            true => Ok(()),
+            false => Err(PluginProblem::Mismatch(format!(
+                "{} has the sha256 {actual}, but the manifest pins {pinned}: it was replaced or rebuilt. Pin the new \
+                 digest if you trust it",
+                library.display()
+            ))),
         }
     }
 }

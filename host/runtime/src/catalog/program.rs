@@ -38,12 +38,15 @@ fn is_path(program: &str) -> bool {
 ///
 /// # Errors
 /// Returns [`PluginProblem::Untrusted`] if another user can write the program that a path names, and
-/// [`PluginProblem::NotExecutable`] if nobody may execute it.
+/// [`PluginProblem::Mismatch`] if nobody may execute it.
 pub(super) fn find(folder: &Path, program: &str) -> Result<Option<PathBuf>, PluginProblem> {
     if is_path(program) {
         let path = folder.join(program);
         if !is_executable(&trust::open(&path)?) {
-            return Err(PluginProblem::NotExecutable { path });
+            return Err(PluginProblem::Mismatch(format!(
+                "{0} is not executable: run `chmod +x '{0}'`",
+                path.display()
+            )));
         }
         return Ok(Some(path));
     }
@@ -98,11 +101,7 @@ pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>, PluginProblem> {
                 true if is_link => {
                     let target = std::fs::canonicalize(&path).map_err(unreadable(&path))?;
                     if !target.starts_with(&root) {
-                        return Err(PluginProblem::LeadsOutside {
-                            path,
-                            folder: folder.to_owned(),
-                            target,
-                        });
+                        return Err(PluginProblem::leads_outside(&path, folder, &target));
                     }
                 }
                 true => folders.push(below),

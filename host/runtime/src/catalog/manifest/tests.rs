@@ -63,14 +63,12 @@ fn a_manifest_of_two_lines_is_enough() {
 #[test]
 fn the_problems_are_told_apart() {
     let text = |rest: &str| format!("name: x\nversion: \"1\"\n{rest}\n");
-    assert!(matches!(
-        problem("X y", &text("")),
-        PluginProblem::BadFolderName { .. }
-    ));
-    assert!(matches!(
-        problem("y", &text("")),
-        PluginProblem::NameMismatch { .. }
-    ));
+    let says = |folder: &str, text: &str, what: &str| {
+        let problem = problem(folder, text).to_string();
+        assert!(problem.contains(what), "{text}: {problem}");
+    };
+    says("X y", &text(""), "is not named like an engine");
+    says("y", &text(""), "make the two the same");
     assert!(matches!(
         problem("x", "name: ["),
         PluginProblem::Document(_)
@@ -96,35 +94,32 @@ fn the_problems_are_told_apart() {
         "../evil", "/usr/lib/evil", "a\\\\b", "''", "libx.so", ".hidden", "a b",
     ] {
         let text = text(&format!("library: {library}"));
-        assert!(
-            matches!(problem("x", &text), PluginProblem::BadLibraryName { .. }),
-            "{library}"
-        );
+        says("x", &text, "must be a file name beside it");
     }
     for digest in ["abc", "1", "{linux: 5}", "[]"] {
-        let text = text(&format!("sha256: {digest}"));
-        assert!(
-            matches!(problem("x", &text), PluginProblem::BadSha256 { .. }),
-            "{digest}"
+        says(
+            "x",
+            &text(&format!("sha256: {digest}")),
+            "not 64 hex digits",
         );
     }
-    assert!(matches!(
-        problem("x", &text("library: y\ncommand: [python3, plugin.yaml]")),
-        PluginProblem::LibraryAndCommand { .. }
-    ));
+    let both = text("library: y\ncommand: [python3, plugin.yaml]");
+    says("x", &both, "remove one of them");
     // A plain first word is a program on the PATH, even if a file has its name.
     for command in [
         "[]", "[python3]", "[python3, no.py]", "[plugin.yaml]", "[sh, ../x]",
     ] {
-        let text = text(&format!("command: {command}"));
-        assert!(
-            matches!(problem("x", &text), PluginProblem::NoCommandFile { .. }),
-            "{command}"
+        says(
+            "x",
+            &text(&format!("command: {command}")),
+            "names no file beside it",
         );
     }
-    let bad = problem("x", &text("settings: {n: {type: integer, minumum: 1}}"));
-    assert!(matches!(bad, PluginProblem::BadSettings { .. }));
-    assert!(bad.to_string().contains("did you mean `minimum`?"), "{bad}");
+    says(
+        "x",
+        &text("settings: {n: {type: integer, minumum: 1}}"),
+        "did you mean `minimum`?",
+    );
 }
 
 #[test]
@@ -150,14 +145,10 @@ fn a_pinned_library_must_be_the_one() {
     assert!(verify(&DIGEST_OF_ABC.to_uppercase()).is_ok());
     assert!(verify(&format!("{{{OS}-{ARCH}: {DIGEST_OF_ABC}}}")).is_ok());
     let other = "0".repeat(63) + "a";
-    assert!(matches!(
-        verify(&other),
-        Err(PluginProblem::Sha256Mismatch { .. })
-    ));
-    assert!(matches!(
-        verify(&format!("{{amiga-m68k: {DIGEST_OF_ABC}}}")),
-        Err(PluginProblem::Sha256NotPinned { .. })
-    ));
+    let says = |digest: &str| verify(digest).unwrap_err().to_string();
+    assert!(says(&other).contains("it was replaced or rebuilt"));
+    let others = says(&format!("{{amiga-m68k: {DIGEST_OF_ABC}}}"));
+    assert!(others.contains("pins only the libraries of other platforms"));
     let (dir, manifest) = read(
         "x",
         &format!("name: x\nversion: \"1\"\nsha256: {DIGEST_OF_ABC}\n"),
