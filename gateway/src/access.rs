@@ -19,6 +19,8 @@ use contexture_engine_api::printable;
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use http::{Uri, uri::Authority};
 
+use crate::settings::SettingsError;
+
 /// The schemes whose origins belong to programs on this machine, such as VS Code's webviews. No web
 /// page has one of them.
 const APP_SCHEMES: [&str; 4] = ["app", "tauri", "vscode-file", "vscode-webview"];
@@ -40,10 +42,10 @@ impl Access {
     /// Reads the host names and origins of a configuration.
     ///
     /// # Errors
-    /// The key and the entry, if an entry is neither a host name nor an origin.
-    pub(crate) fn of(gateway: &config::Gateway) -> Result<Self, (&'static str, String)> {
+    /// An entry is neither a host name nor an origin.
+    pub(crate) fn of(gateway: &config::Gateway) -> Result<Self, SettingsError> {
         match Self::wrong_entries(gateway).next() {
-            Some((key, entry)) => Err((key, entry.clone())),
+            Some(error) => Err(error),
             None => Ok(Self {
                 hosts: gateway.hosts.clone(),
                 origins: gateway.origins.clone(),
@@ -51,10 +53,8 @@ impl Access {
         }
     }
 
-    /// The entries of a configuration that are neither a host name nor an origin, with their keys.
-    pub(crate) fn wrong_entries(
-        gateway: &config::Gateway,
-    ) -> impl Iterator<Item = (&'static str, &String)> {
+    /// The entries of a configuration that are neither a host name nor an origin.
+    pub(crate) fn wrong_entries(gateway: &config::Gateway) -> impl Iterator<Item = SettingsError> {
         let is_wrong = |host: &&String| host_name(host).is_none();
         let hosts = gateway.hosts.iter().filter(is_wrong);
         let is_wrong = |origin: &&String| {
@@ -62,8 +62,8 @@ impl Access {
             scheme.is_empty() || (scheme != "file" && host_name(host).is_none())
         };
         let origins = gateway.origins.iter().filter(is_wrong);
-        (hosts.map(|host| ("gateway.hosts", host)))
-            .chain(origins.map(|origin| ("gateway.origins", origin)))
+        (hosts.map(|host| SettingsError::entry("gateway.hosts", host)))
+            .chain(origins.map(|origin| SettingsError::entry("gateway.origins", origin)))
     }
 
     /// Whether a gateway that listens on `address` checks the host of a request. A gateway for other

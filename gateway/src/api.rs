@@ -5,6 +5,7 @@
 //! ChatGPT has one of them at another address. Which one a request is for is decided by
 //! [`endpoint`](crate::endpoint).
 
+use contexture::config;
 use contexture::formats::Format;
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -32,6 +33,16 @@ impl Provider {
             Self::Anthropic => "anthropic",
             Self::ChatGpt => "chatgpt",
             Self::Google => "google",
+        }
+    }
+
+    /// The provider's section of the configuration.
+    pub(crate) fn section(self, upstream: &config::Upstream) -> &config::Provider {
+        match self {
+            Self::OpenAi => &upstream.openai,
+            Self::Anthropic => &upstream.anthropic,
+            Self::ChatGpt => &upstream.chatgpt,
+            Self::Google => &upstream.google,
         }
     }
 

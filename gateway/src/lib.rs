@@ -83,7 +83,6 @@ use settings::Settings;
 pub use settings::{BaseUrls, SettingsError, problems, unreadable_certificates};
 use subject::Subjects;
 pub use telemetry::Telemetry;
-pub use tls::CertificateError;
 use unmanaged::UnmanagedLog;
 use work::WorkPool;
 pub use work::runtime;
@@ -107,37 +106,19 @@ pub enum GatewayError {
     /// The gateway's own token cannot be read or created, although clients need it.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The listening socket cannot be bound, usually because the port is in use.
-    #[error(
-        "cannot listen on {address}: {cause}; stop the program that uses it, or choose another address \
-         (`gateway.listen`)"
-    )]
-    Listen {
-        /// The address as configured or as given on the command line, before it was resolved.
-        address: String,
-        /// The error of the operating system, such as a port in use or a missing permission.
-        cause: std::io::Error,
-    },
-    /// The collector of `gateway.telemetry` cannot be used.
-    #[error(
-        "cannot send traces to {endpoint}: {cause}; correct or remove `gateway.telemetry.endpoint`"
-    )]
-    Telemetry {
-        /// The endpoint, as it is configured.
-        endpoint: String,
-        /// What is wrong with it.
-        cause: String,
-    },
-    /// Opening the host panicked. This is a bug in the host or in a plugin.
-    #[error("opening the host panicked, which is a bug: {0}; report it with the log")]
-    Panicked(String),
-    /// The socket was bound, but the system does not tell its address.
-    #[error("cannot read the address of the listening socket: {0}; start the gateway again")]
-    LocalAddress(std::io::Error),
-    /// The threads of the gateway cannot be started, usually because a limit on processes is
-    /// reached.
-    #[error("cannot start the gateway's threads: {0}; raise the limit on processes of this user")]
-    Runtime(std::io::Error),
+    /// The socket, the threads or the collector of `gateway.telemetry` cannot be used, or opening the
+    /// host panicked. The text says what to do.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl GatewayError {
+    /// The error of a collector of `gateway.telemetry` that cannot be used.
+    fn no_collector(endpoint: &str, cause: &str) -> Self {
+        Self::Failed(format!(
+            "cannot send traces to {endpoint}: {cause}; correct or remove `gateway.telemetry.endpoint`"
+        ))
+    }
 }
 
 /// State that all requests share. It lives as long as the server, and longer if background work
@@ -356,38 +337,39 @@ impl Gateway {
         listen: Option<&str>,
         command: Option<BaseUrls>,
     ) -> Result<Self, GatewayError> {
+        let panicked = |error| {
+            GatewayError::Failed(format!(
+                "opening the host panicked, which is a bug: {error}; report it with the log"
+            ))
+        };
         // Nearly every model is counted like the unknown one. The first request need not wait for it.
         let counter = tokio::task::spawn_blocking(|| TokenCounter::for_model("").load());
         // Requests are sent on without their session until the database answers.
         let options = options.database_may_be_away(true);
         // Opening the host reads files and loads plugins, which would block the runtime.
         let opened = tokio::task::spawn_blocking(move || Host::open(&options)).await;
-        let host = opened.map_err(|error| GatewayError::Panicked(error.to_string()))??;
+        let host = opened.map_err(panicked)??;
         let engines = host.engines();
         let config = engines.config();
         let wanted = listen.unwrap_or(&config.gateway.listen).to_owned();
         // `listen` may be a host name with several addresses. The first one is used.
-        let mut addresses =
-            tokio::net::lookup_host(wanted.clone())
-                .await
-                .map_err(|_| SettingsError::Address {
-                    address: wanted.clone(),
-                })?;
-        let address = addresses.next().ok_or(SettingsError::Address {
-            address: wanted.clone(),
-        })?;
+        let addresses = tokio::net::lookup_host(&wanted).await;
+        let address = addresses.ok().and_then(|mut all| all.next());
+        let address = address.ok_or_else(|| SettingsError::address(&wanted))?;
         let settings = settings(&host, &engines, address, command.as_ref())?;
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|cause| GatewayError::Listen {
-                address: wanted,
-                cause,
-            })?;
-        counter
-            .await
-            .map_err(|error| GatewayError::Panicked(error.to_string()))?;
+        let listener = TcpListener::bind(address).await.map_err(|cause| {
+            GatewayError::Failed(format!(
+                "cannot listen on {wanted}: {cause}; stop the program that uses it, or choose another address \
+                 (`gateway.listen`)"
+            ))
+        })?;
+        counter.await.map_err(panicked)?;
         // If port 0 was asked for, only the bound socket knows the port.
-        let address = listener.local_addr().map_err(GatewayError::LocalAddress)?;
+        let address = listener.local_addr().map_err(|error| {
+            GatewayError::Failed(format!(
+                "cannot read the address of the listening socket: {error}; start the gateway again"
+            ))
+        })?;
         Ok(Self {
             shared: Arc::new(Shared {
                 host,

@@ -22,10 +22,10 @@ impl Telemetry {
     pub fn start(config: &config::Telemetry, _: &Handle) -> Result<Option<Self>, GatewayError> {
         match &config.endpoint {
             None => Ok(None),
-            Some(endpoint) => Err(GatewayError::Telemetry {
-                endpoint: endpoint.clone(),
-                cause: "this program was built without the feature `otel`".to_owned(),
-            }),
+            Some(endpoint) => {
+                let cause = "this program was built without the feature `otel`";
+                Err(GatewayError::no_collector(endpoint, cause))
+            }
         }
     }
 

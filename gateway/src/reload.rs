@@ -17,37 +17,11 @@ use crate::page::{PATH, RELOAD};
 /// How long a gateway may take to answer. It loads plugins and opens engines first.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why a running gateway did not read its configuration again. The variant tells who has to act:
-/// start a gateway, check the address, or correct the configuration.
+/// Why a running gateway did not read its configuration again. The text says whether to start a
+/// gateway, to check the address, or to correct the configuration.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReloadError {
-    /// Nothing listens at the address, which the variant holds. Start a gateway, or check the
-    /// address in the configuration.
-    #[error("no gateway is running at {0}: start one with `contexture serve`")]
-    NotRunning(String),
-    /// The program that listens there is not a gateway of this home directory, or did not answer.
-    #[error(
-        "the program that listens on {address} did not reload its configuration: {cause}; check that it is a gateway \
-         of this home directory"
-    )]
-    Refused {
-        /// The address as the caller gave it, with host and port.
-        address: String,
-        /// The HTTP status of the answer, or how the connection ended if there was no answer.
-        cause: String,
-    },
-    /// The configuration or a plugin cannot be used. The gateway keeps the last valid
-    /// configuration.
-    #[error("the gateway at {address} keeps its last valid configuration: {cause}")]
-    Failed {
-        /// The address as the caller gave it, with host and port.
-        address: String,
-        /// The gateway's own error message, which says what is wrong with the configuration or the
-        /// plugin.
-        cause: String,
-    },
-}
+#[error("{0}")]
+pub struct ReloadError(String);
 
 /// Asks the gateway at `url` to read its configuration and plugins again, and waits until it has
 /// done so. `token` is the one of its home directory
@@ -61,10 +35,11 @@ pub enum ReloadError {
 /// No gateway runs there, it refuses the token, or the configuration cannot be used.
 pub async fn reload_running(url: &str, token: &str) -> Result<(), ReloadError> {
     let (_, address) = url.split_once("://").unwrap_or(("", url));
-    let named = address.to_owned();
-    let refused = |cause: String| ReloadError::Refused {
-        address: named.clone(),
-        cause,
+    let refused = |cause: String| {
+        ReloadError(format!(
+            "the program that listens on {address} did not reload its configuration: {cause}; check that it is a \
+             gateway of this home directory"
+        ))
     };
     // A proxy of the environment is for other machines, and would see the token.
     let client = reqwest::Client::builder()
@@ -81,7 +56,9 @@ pub async fn reload_running(url: &str, token: &str) -> Result<(), ReloadError> {
         .send()
         .await
         .map_err(|error| match error.is_connect() {
-            true => ReloadError::NotRunning(address.to_owned()),
+            true => ReloadError(format!(
+                "no gateway is running at {address}: start one with `contexture serve`"
+            )),
             false => refused(error.to_string()),
         })?;
     let status = answer.status();
@@ -90,10 +67,9 @@ pub async fn reload_running(url: &str, token: &str) -> Result<(), ReloadError> {
     }
     let body: Value = answer.json().await.unwrap_or_default();
     match body["error"].as_str() {
-        Some(cause) if status.is_server_error() => Err(ReloadError::Failed {
-            address: named,
-            cause: cause.to_owned(),
-        }),
+        Some(cause) if status.is_server_error() => Err(ReloadError(format!(
+            "the gateway at {address} keeps its last valid configuration: {cause}"
+        ))),
         _ => Err(refused(format!("it answered {status}"))),
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use contexture::config::{Config, GatewayMode, Loaded, ProviderTls};
 use contexture::prompt_cache::{CacheProvider, decide, provider_at};
-use contexture::{GatewayToken, SecretError, secret};
+use contexture::{GatewayToken, secret};
 use jiff::Timestamp;
 use tokio_rustls::TlsAcceptor;
 
@@ -22,128 +22,83 @@ use crate::access::{Access, is_loopback};
 use crate::api::{Api, Provider};
 use crate::endpoint::Upstream;
 use crate::failure::cause_of;
-use crate::tls::{self, CertificateEnd, CertificateError};
+use crate::tls::{self, CertificateEnd};
 use crate::tokens::{Caller, Tenant, Tokens};
 use crate::upstream::Client;
 
-/// Why a gateway cannot run with a configuration. Each message names the key and says how to
-/// correct it.
+/// Why a gateway cannot run with a configuration. The message names the key and says how to correct
+/// it.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SettingsError {
-    /// The listening address cannot be parsed or resolved. It needs a host and a port.
-    #[error(
-        "`{address}` is not an address to listen on: give a host and a port, such as 127.0.0.1:8787"
-    )]
-    Address {
-        /// The address as it was given, on the command line or in the configuration.
-        address: String,
-    },
-    /// The address can be reached from other machines, but no token is configured, so anybody could
-    /// use the gateway.
-    #[error(
-        "other machines can reach {address}, but no token is configured: add a name and the environment variable with \
-         its token to `gateway.tokens`, or listen on 127.0.0.1"
-    )]
-    NoTokens {
-        /// The address after resolution, which is not one of this machine only.
-        address: SocketAddr,
-    },
-    /// The name of a token is empty or contains a slash. Its sessions could then not be told apart
-    /// from another tenant's.
-    #[error(
-        "`gateway.tokens.{name}` is not a valid name: use a name that is not empty and has no `/`"
-    )]
-    Name {
-        /// The name that is not allowed, as it is written under `gateway.tokens`.
-        name: String,
-    },
-    /// A name of a token has no environment variable.
-    #[error(
-        "`gateway.tokens.{name}` names no environment variable: name the one that has the token"
-    )]
-    NoVariable {
-        /// The name as it is written under `gateway.tokens`.
-        name: String,
-    },
-    /// Two names have the same token, so a request could be from either.
-    #[error(
-        "`gateway.tokens.{first}` and `gateway.tokens.{second}` have the same token: give each name its own"
-    )]
-    SameToken {
-        /// The name that comes first in alphabetical order. Its token is the same as that of
-        /// `second`.
-        first: String,
-        /// The name that comes later in alphabetical order.
-        second: String,
-    },
-    /// An entry of `gateway.hosts` or `gateway.origins` that no request can match.
-    #[error(
-        "`{entry}` in `{key}` is not valid: a host is a name or address with or without a port, such as gateway.internal:8080, \
-         and an origin has a scheme before it, such as https://ui.example"
-    )]
-    Entry {
-        /// The key of the configuration that has the entry, `gateway.hosts` or `gateway.origins`.
-        key: &'static str,
-        /// The invalid entry, as it is written in the configuration.
-        entry: String,
-    },
-    /// An environment variable that the configuration names is not set or is empty. Variables are
-    /// those with which the process was started, so a new one needs a restart.
-    #[error(
-        "`{key}` names the environment variable {variable}, which is not set or is empty: set it, or {variable}_FILE to a \
-         file that holds the value, and start the gateway again if it is running"
-    )]
-    Variable {
-        /// The key of the configuration that names the variable, such as
-        /// `upstream.openai.api_key_env`.
-        key: String,
-        /// The name of the environment variable that has to be set.
-        variable: String,
-    },
-    /// The file with a key or a token cannot be read.
-    #[error("`{key}`: {error}")]
-    SecretFile {
-        /// The key of the configuration that names the variable, as in
-        /// [`Variable`](Self::Variable).
-        key: String,
-        /// Which file cannot be read, and why.
-        error: SecretError,
-    },
-    /// A reload would remove a protection of a running gateway. The file may be half written.
-    #[error(
-        "`{key}` is no longer set, but protects the running gateway: set it again, or restart the gateway to remove it"
-    )]
-    Removed {
-        /// The key that is no longer set, such as `gateway.tokens`.
-        key: String,
-    },
-    /// A certificate of `gateway.tls` or `upstream.*.tls` cannot be used.
-    #[error(transparent)]
-    Certificate(CertificateError),
-    /// The HTTP client cannot be created, for example because TLS is not available.
-    #[error(
-        "cannot create the HTTP client for the providers: {0}; check the TLS certificates of this system"
-    )]
-    Client(String),
+#[error("{message}")]
+pub struct SettingsError {
+    keys: Vec<String>,
+    message: String,
+    /// Whether a file that the configuration names cannot be read, which may be different on another
+    /// machine.
+    is_unreadable: bool,
 }
 
 impl SettingsError {
+    /// The error of a key, whose parts are separated by dots.
+    pub(crate) fn at(key: &str, message: String) -> Self {
+        // Only the name of a token may have dots in it, and is the last part.
+        let parts = match key.starts_with("gateway.tokens.") {
+            true => 3,
+            false => usize::MAX,
+        };
+        Self {
+            keys: key.splitn(parts, '.').map(str::to_owned).collect(),
+            message,
+            is_unreadable: false,
+        }
+    }
+
+    /// The error of a file that cannot be read.
+    pub(crate) fn unreadable(key: &str, message: String) -> Self {
+        Self {
+            is_unreadable: true,
+            ..Self::at(key, message)
+        }
+    }
+
+    /// The address cannot be parsed or resolved.
+    pub(crate) fn address(address: &str) -> Self {
+        let message = format!(
+            "`{address}` is not an address to listen on: give a host and a port, such as 127.0.0.1:8787"
+        );
+        Self::at("gateway.listen", message)
+    }
+
+    /// Anybody who reaches the address could use the gateway.
+    fn no_tokens(address: SocketAddr) -> Self {
+        let message = format!(
+            "other machines can reach {address}, but no token is configured: add a name and the environment variable \
+             with its token to `gateway.tokens`, or listen on 127.0.0.1"
+        );
+        Self::at("gateway.listen", message)
+    }
+
+    /// A request could be from either of two names with the same token.
+    fn same_token(first: &str, second: &str) -> Self {
+        let key = format!("gateway.tokens.{second}");
+        let message = format!(
+            "`gateway.tokens.{first}` and `{key}` have the same token: give each name its own"
+        );
+        Self::at(&key, message)
+    }
+
+    /// No request can match this entry of `gateway.hosts` or `gateway.origins`.
+    pub(crate) fn entry(key: &str, entry: &str) -> Self {
+        let message = format!(
+            "`{entry}` in `{key}` is not valid: a host is a name or address with or without a port, such as \
+             gateway.internal:8080, and an origin has a scheme before it, such as https://ui.example"
+        );
+        Self::at(key, message)
+    }
+
     /// The path of the key that has to be corrected. Empty if the configuration is not the cause.
     pub fn keys(&self) -> Vec<&str> {
-        match self {
-            Self::Address { .. } | Self::NoTokens { .. } => vec!["gateway", "listen"],
-            Self::Name { name } | Self::NoVariable { name } => vec!["gateway", "tokens", name],
-            Self::SameToken { second, .. } => vec!["gateway", "tokens", second],
-            Self::Entry { key, .. } => key.split('.').collect(),
-            Self::Removed { key } => key.split('.').collect(),
-            // Only the name of a token may have dots in it, and is the last part.
-            Self::Variable { key, .. } | Self::SecretFile { key, .. } => {
-                key.splitn(3, '.').collect()
-            }
-            Self::Certificate(error) => error.key().split('.').collect(),
-            Self::Client(_) => Vec::new(),
-        }
+        self.keys.iter().map(String::as_str).collect()
     }
 }
 
@@ -157,40 +112,33 @@ pub fn problems(loaded: &Loaded) -> Vec<SettingsError> {
     let mut found = wrong_tokens(gateway);
     match gateway.listen.parse() {
         Ok(address) if gateway.tokens.is_empty() && !is_loopback(address) => {
-            found.push(SettingsError::NoTokens { address });
+            found.push(SettingsError::no_tokens(address));
         }
         Err(_) if !is_host_and_port(&gateway.listen) => {
-            let address = gateway.listen.clone();
-            found.push(SettingsError::Address { address });
+            found.push(SettingsError::address(&gateway.listen));
         }
         _ => {}
     }
-    let entries = Access::wrong_entries(gateway).map(|(key, entry)| {
-        let entry = entry.clone();
-        SettingsError::Entry { key, entry }
-    });
-    found.extend(entries);
-    let certificates = wrong_certificates(loaded).filter(|error| !error.is_unreadable());
-    found.extend(certificates.map(SettingsError::Certificate));
+    found.extend(Access::wrong_entries(gateway));
+    found.extend(wrong_certificates(loaded).filter(|error| !error.is_unreadable));
     found
 }
 
 /// Finds the certificates and keys that the configuration names and that cannot be read on this
 /// machine.
 pub fn unreadable_certificates(loaded: &Loaded) -> Vec<SettingsError> {
-    let unreadable = wrong_certificates(loaded).filter(CertificateError::is_unreadable);
-    unreadable.map(SettingsError::Certificate).collect()
+    let wrong = wrong_certificates(loaded);
+    wrong.filter(|error| error.is_unreadable).collect()
 }
 
 /// What is wrong with the certificates and keys that the configuration names, one error a section.
-fn wrong_certificates(loaded: &Loaded) -> impl Iterator<Item = CertificateError> {
+fn wrong_certificates(loaded: &Loaded) -> impl Iterator<Item = SettingsError> {
     let config = &loaded.config;
     let own = tls::acceptor(loaded, &config.gateway.tls).err();
-    let of_providers = provider_tls(config)
-        .into_iter()
-        .filter_map(|(provider, tls)| {
-            tls::apply(loaded, provider.name(), tls, reqwest::Client::builder()).err()
-        });
+    let of_providers = Provider::ALL.into_iter().filter_map(|provider| {
+        let tls = &provider.section(&config.upstream).tls;
+        tls::apply(loaded, provider.name(), tls, reqwest::Client::builder()).err()
+    });
     own.into_iter().chain(of_providers)
 }
 
@@ -225,18 +173,20 @@ fn wrong_tokens(gateway: &contexture::config::Gateway) -> Vec<SettingsError> {
         .iter()
         .enumerate()
         .filter_map(|(at, (name, variable))| {
-            let name = name.clone();
+            let key = format!("gateway.tokens.{name}");
             // The name and a slash precede the ids of a tenant's sessions.
             if name.is_empty() || name.contains('/') {
-                return Some(SettingsError::Name { name });
+                let rule = "use a name that is not empty and has no `/`";
+                let message = format!("`{key}` is not a valid name: {rule}");
+                return Some(SettingsError::at(&key, message));
             }
             if variable.trim().is_empty() {
-                return Some(SettingsError::NoVariable { name });
+                let what = "names no environment variable: name the one that has the token";
+                return Some(SettingsError::at(&key, format!("`{key}` {what}")));
             }
             let mut before = tokens.iter().take(at);
             let (first, _) = before.find(|(_, other)| *other == variable)?;
-            let (first, second) = (first.clone(), name);
-            Some(SettingsError::SameToken { first, second })
+            Some(SettingsError::same_token(first, name))
         });
     wrong.collect()
 }
@@ -249,17 +199,6 @@ fn is_host_and_port(text: &str) -> bool {
     };
     let parts = text.rsplit_once(':');
     parts.is_some_and(|(host, port)| is_host(host) && port.parse::<u16>().is_ok())
-}
-
-/// The certificates of `upstream.*.tls`.
-fn provider_tls(config: &Config) -> [(Provider, &ProviderTls); 4] {
-    let own = &config.upstream;
-    [
-        (Provider::OpenAi, &own.openai.tls),
-        (Provider::Anthropic, &own.anthropic.tls),
-        (Provider::ChatGpt, &own.chatgpt.tls),
-        (Provider::Google, &own.google.tls),
-    ]
 }
 
 /// All options of a gateway. They are read again on SIGHUP, and each request uses the ones that
@@ -342,11 +281,14 @@ impl Settings {
             match secret(variable) {
                 Ok(Some(secret)) => Ok(secret),
                 // An empty key or token is as good as none, and is usually a mistake.
-                Ok(None) => Err(SettingsError::Variable {
-                    key,
-                    variable: variable.to_owned(),
-                }),
-                Err(error) => Err(SettingsError::SecretFile { key, error }),
+                Ok(None) => Err(SettingsError::at(
+                    &key,
+                    format!(
+                        "`{key}` names the environment variable {variable}, which is not set or is empty: set it, or \
+                         {variable}_FILE to a file that holds the value, and start the gateway again if it is running"
+                    ),
+                )),
+                Err(error) => Err(SettingsError::at(&key, format!("`{key}`: {error}"))),
             }
         };
         if let Some(wrong) = wrong_tokens(gateway).into_iter().next() {
@@ -363,35 +305,33 @@ impl Settings {
         for (number, second) in tenants.iter().enumerate() {
             let mut before = tenants.iter().take(number);
             if let Some(first) = before.find(|first| first.token == second.token) {
-                return Err(SettingsError::SameToken {
-                    first: first.name.clone(),
-                    second: second.name.clone(),
-                });
+                return Err(SettingsError::same_token(&first.name, &second.name));
             }
         }
         // Anybody on the network could otherwise use the gateway's keys and read sessions.
         if tenants.is_empty() && !is_loopback(address) {
-            return Err(SettingsError::NoTokens { address });
+            return Err(SettingsError::no_tokens(address));
         }
-        let access = Access::of(gateway);
-        let access = access.map_err(|(key, entry)| SettingsError::Entry { key, entry })?;
-        let upstream = |provider: Provider,
-                        own: &contexture::config::Provider,
-                        env: Option<&String>| {
-            let name = provider.name();
+        let access = Access::of(gateway)?;
+        let upstream = |provider: Provider, env: Option<&String>| {
+            let (name, own) = (provider.name(), provider.section(&config.upstream));
             let named = own.base_url.as_deref().or(env.map(String::as_str));
             let key = own.api_key_env.as_deref();
             let key = key.map(|variable| read(format!("upstream.{name}.api_key_env"), variable));
             Ok(Upstream::new(provider, named, key.transpose()?))
         };
         let own = &config.upstream;
-        let openai = upstream(Provider::OpenAi, &own.openai, urls.openai.as_ref())?;
-        let anthropic = upstream(Provider::Anthropic, &own.anthropic, urls.anthropic.as_ref())?;
-        let google = upstream(Provider::Google, &own.google, urls.google.as_ref())?;
+        let openai = upstream(Provider::OpenAi, urls.openai.as_ref())?;
         let ms = Duration::from_millis;
         let build = |builder| {
-            let client = Client::build(builder);
-            client.map_err(|error| SettingsError::Client(cause_of(&error)))
+            Client::build(builder).map_err(|error| SettingsError {
+                keys: Vec::new(),
+                message: format!(
+                    "cannot create the HTTP client for the providers: {}; check the TLS certificates of this system",
+                    cause_of(&error)
+                ),
+                is_unreadable: false,
+            })
         };
         let (mut clients, mut certificate_ends) = (Vec::new(), Vec::new());
         if command.is_none() {
@@ -399,14 +339,14 @@ impl Settings {
             let end = CertificateEnd::of(loaded, section, own.certificate.as_ref());
             certificate_ends.extend(end);
         }
-        for (provider, tls) in provider_tls(config) {
+        for provider in Provider::ALL {
+            let tls = &provider.section(own).tls;
             if *tls != ProviderTls::default() {
                 let section = format!("upstream.{}.tls", provider.name());
                 let end = CertificateEnd::of(loaded, section, tls.certificate.as_ref());
                 certificate_ends.extend(end);
                 let client = tls::apply(loaded, provider.name(), tls, Client::builder(own));
-                let client = build(client.map_err(SettingsError::Certificate)?)?;
-                clients.push((provider, client));
+                clients.push((provider, build(client?)?));
             }
         }
         Ok(Self {
@@ -415,7 +355,7 @@ impl Settings {
             certificate_ends,
             tls: match command {
                 Some(_) => None,
-                None => tls::acceptor(loaded, &gateway.tls).map_err(SettingsError::Certificate)?,
+                None => tls::acceptor(loaded, &gateway.tls)?,
             },
             observe: gateway.mode == GatewayMode::Observe,
             max_hold: ms(gateway.max_hold_ms),
@@ -433,11 +373,11 @@ impl Settings {
             access,
             tokens: Tokens::new(token, tenants),
             config: config.clone(),
-            chatgpt: upstream(Provider::ChatGpt, &own.chatgpt, None)?,
             claude_by_chat: claude_by_chat(&openai, config.model.provider.as_deref()),
             openai,
-            anthropic,
-            google,
+            anthropic: upstream(Provider::Anthropic, urls.anthropic.as_ref())?,
+            chatgpt: upstream(Provider::ChatGpt, None)?,
+            google: upstream(Provider::Google, urls.google.as_ref())?,
         })
     }
 
@@ -453,7 +393,11 @@ impl Settings {
         let old_ones = old.protections(address).into_iter();
         for ((key, was_set), (_, is_set)) in old_ones.zip(self.protections(address)) {
             if was_set && !is_set {
-                return Err(SettingsError::Removed { key });
+                let message = format!(
+                    "`{key}` is no longer set, but protects the running gateway: set it again, or restart the gateway \
+                     to remove it"
+                );
+                return Err(SettingsError::at(&key, message));
             }
         }
         self.tokens.remember(&old.tokens);

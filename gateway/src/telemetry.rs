@@ -57,10 +57,7 @@ impl Telemetry {
         let Some(endpoint) = &config.endpoint else {
             return Ok(None);
         };
-        let unusable = |cause: String| GatewayError::Telemetry {
-            endpoint: endpoint.clone(),
-            cause,
-        };
+        let unusable = |cause: String| GatewayError::no_collector(endpoint, &cause);
         let client =
             Collector::new(endpoint, runtime).map_err(|error| unusable(cause_of(&error)))?;
         let exporter = SpanExporter::builder()

@@ -5,6 +5,7 @@
 //! so a reload reads the files again, and files that cannot be used leave the old ones in force.
 //! [`CertificateEnd`] tells how long a certificate is valid.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,81 +21,42 @@ use x509_cert::Certificate;
 use x509_cert::der::Decode;
 
 use crate::failure::cause_of;
+use crate::settings::SettingsError;
 
-/// Why the certificates of a section cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum CertificateError {
-    /// A file cannot be read.
-    #[error("cannot read {}: {cause}; correct `{key}` or the file's permissions", file.display())]
-    Unreadable {
-        /// The key of the configuration that names the file.
-        key: String,
-        /// The file, as an absolute path.
-        file: PathBuf,
-        /// The error of the operating system.
-        cause: std::io::Error,
-    },
-    /// A file holds nothing of what its key asks for.
-    #[error("{} contains no {wanted} in PEM format: correct `{key}`", file.display())]
-    Empty {
-        /// The key of the configuration that names the file.
-        key: String,
-        /// The file, as an absolute path.
-        file: PathBuf,
-        /// What the file should hold.
-        wanted: &'static str,
-    },
-    /// The files can be read, but not used together.
-    #[error(
+/// The error of a certificate and a key that can be read, but not used together.
+fn unusable(section: &str, cause: impl Display) -> SettingsError {
+    let message = format!(
         "the certificate and key of `{section}` cannot be used: {cause}; name a certificate and the private key that \
          belongs to it"
-    )]
-    Unusable {
-        /// The section of the configuration that names the files.
-        section: String,
-        /// What is wrong, with the files.
-        cause: String,
-    },
-}
-
-impl CertificateError {
-    fn unusable(section: &str, cause: String) -> Self {
-        Self::Unusable {
-            section: section.to_owned(),
-            cause,
-        }
-    }
-
-    /// Whether the file cannot be read, which may be different on another machine.
-    pub(crate) fn is_unreadable(&self) -> bool {
-        matches!(self, Self::Unreadable { .. })
-    }
-
-    /// The key or the section of the configuration to correct.
-    pub(crate) fn key(&self) -> &str {
-        match self {
-            Self::Unreadable { key, .. } | Self::Empty { key, .. } => key,
-            Self::Unusable { section, .. } => section,
-        }
-    }
+    );
+    SettingsError::at(section, message)
 }
 
 /// Reads a file, and checks that `parse` finds something in it.
 fn read<T>(
     loaded: &Loaded,
-    key: String,
+    key: &str,
     file: &Path,
-    wanted: &'static str,
+    wanted: &str,
     parse: impl Fn(&[u8]) -> Option<T>,
-) -> Result<(Vec<u8>, T), CertificateError> {
+) -> Result<(Vec<u8>, T), SettingsError> {
     let file = loaded.beside(file);
     let bytes = match std::fs::read(&file) {
         Ok(bytes) => bytes,
-        Err(cause) => return Err(CertificateError::Unreadable { key, file, cause }),
+        Err(cause) => {
+            let file = file.display();
+            let message =
+                format!("cannot read {file}: {cause}; correct `{key}` or the file's permissions");
+            return Err(SettingsError::unreadable(key, message));
+        }
     };
     match parse(&bytes) {
         Some(parsed) => Ok((bytes, parsed)),
-        None => Err(CertificateError::Empty { key, file, wanted }),
+        None => {
+            let file = file.display();
+            let message = format!("{file} contains no {wanted} in PEM format: correct `{key}`");
+            Err(SettingsError::at(key, message))
+        }
     }
 }
 
@@ -177,20 +139,20 @@ fn pair(
     section: &str,
     certificate: Option<&PathBuf>,
     key: Option<&PathBuf>,
-) -> Result<Option<Pair>, CertificateError> {
+) -> Result<Option<Pair>, SettingsError> {
     let (Some(certificate), Some(key)) = (certificate, key) else {
         return Ok(None);
     };
     let (what, name) = ("certificate", format!("{section}.certificate"));
-    let (pem, chain) = read(loaded, name, certificate, what, certificates)?;
+    let (pem, chain) = read(loaded, &name, certificate, what, certificates)?;
     let parse_key = |pem: &[u8]| PrivateKeyDer::from_pem_slice(pem).ok();
     let (what, name) = ("private key", format!("{section}.key"));
-    let (key_pem, private) = read(loaded, name, key, what, parse_key)?;
+    let (key_pem, private) = read(loaded, &name, key, what, parse_key)?;
     let certified = CertifiedKey::from_der(chain, private, &ring::default_provider());
     let certified = certified.map_err(|error| {
         let [certificate, key] = [certificate, key].map(|file| loaded.beside(file));
         let cause = format!("{} and {}: {error}", certificate.display(), key.display());
-        CertificateError::unusable(section, cause)
+        unusable(section, cause)
     })?;
     Ok(Some(Pair {
         pem: [pem, b"\n".to_vec(), key_pem].concat(),
@@ -205,7 +167,7 @@ fn pair(
 pub(crate) fn acceptor(
     loaded: &Loaded,
     tls: &GatewayTls,
-) -> Result<Option<TlsAcceptor>, CertificateError> {
+) -> Result<Option<TlsAcceptor>, SettingsError> {
     let section = "gateway.tls";
     let own = pair(loaded, section, tls.certificate.as_ref(), tls.key.as_ref())?;
     let Some(Pair { certified, .. }) = own else {
@@ -213,7 +175,7 @@ pub(crate) fn acceptor(
     };
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| CertificateError::unusable(section, error.to_string()))?;
+        .map_err(|error| unusable(section, error))?;
     let resolver = Arc::new(SingleCertAndKey::from(certified));
     let mut config = config.with_no_client_auth().with_cert_resolver(resolver);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -229,16 +191,16 @@ pub(crate) fn apply(
     name: &str,
     tls: &ProviderTls,
     mut client: reqwest::ClientBuilder,
-) -> Result<reqwest::ClientBuilder, CertificateError> {
+) -> Result<reqwest::ClientBuilder, SettingsError> {
     let section = format!("upstream.{name}.tls");
-    let unusable = |error| CertificateError::unusable(&section, cause_of(&error));
+    let unusable = |error| unusable(&section, cause_of(&error));
     let own = pair(loaded, &section, tls.certificate.as_ref(), tls.key.as_ref())?;
     if let Some(Pair { pem, .. }) = own {
         client = client.identity(reqwest::Identity::from_pem(&pem).map_err(unusable)?);
     }
     if let Some(ca) = &tls.ca {
         let key = format!("{section}.ca");
-        for authority in read(loaded, key, ca, "certificate", authorities)?.1 {
+        for authority in read(loaded, &key, ca, "certificate", authorities)?.1 {
             let authority = reqwest::Certificate::from_der(&authority).map_err(unusable)?;
             client = client.add_root_certificate(authority);
         }

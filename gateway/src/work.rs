@@ -47,7 +47,11 @@ pub fn runtime() -> Result<Runtime, GatewayError> {
         .worker_threads(cores().div_ceil(2))
         .enable_all()
         .build()
-        .map_err(GatewayError::Runtime)
+        .map_err(|error| {
+            GatewayError::Failed(format!(
+                "cannot start the gateway's threads: {error}; raise the limit on processes of this user"
+            ))
+        })
 }
 
 /// The number of cores, or 1 if it is unknown.
