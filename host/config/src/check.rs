@@ -5,8 +5,7 @@
 //! normalises the value: a null that stands for a default is removed, and words such as `yes` get
 //! the type that the schema asks for.
 //!
-//! Read [`Problem`] first. It lists what can be wrong, and its messages name the key, the value and
-//! what is allowed. This module knows no positions in a file: [`Document`](super::Document) adds
+//! The messages of a [`Problem`] name the key, the value and what is allowed. This module knows no positions in a file: [`Document`](super::Document) adds
 //! them.
 
 use contexture_base::suggest::nearest;
@@ -21,76 +20,37 @@ use super::yaml::KeyPath;
 /// that was found and the values that are allowed. A problem has no position, see
 /// [`Finding`](super::Finding).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize)]
-#[serde(rename_all = "snake_case", tag = "kind")]
-pub enum Problem {
+#[error("{message}")]
+pub struct Problem {
+    pub(crate) kind: ProblemKind,
+    pub(crate) message: String,
+}
+
+/// What follows from a problem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ProblemKind {
     /// The mapping has a key that nothing reads, most likely because it is misspelled. This is a
     /// warning, since the rest of the file can still be used.
-    #[error("unknown key `{key}`{hint}")]
-    UnknownKey {
-        /// The path of the key, written out.
-        key: String,
-        /// The end of the message: the most similar key if there is one, otherwise all keys that
-        /// are known at this place.
-        hint: String,
-    },
-    /// The value has the wrong type, is out of its range or is not one of the allowed words.
-    #[error("`{key}` is {value}, but must be {allowed}{hint}")]
-    WrongValue {
-        /// The path of the value, such as `compression.threshold`.
-        key: KeyPath,
-        /// The value as JSON, cut off after 60 characters.
-        value: String,
-        /// What is allowed, in words that follow "must be".
-        allowed: String,
-        /// A suggestion that ends the message, or an empty text if there is none.
-        hint: String,
-    },
+    UnknownKey,
     /// The value is not allowed, but its schema says `ignoreInvalid`. The default applies instead,
     /// and this is only a warning.
-    #[error("`{key}` is {value}, but must be {allowed}; it is ignored")]
-    Ignored {
-        /// The path of the value, such as `compression.max_threshold_tokens`.
-        key: KeyPath,
-        /// The value as JSON, cut off after 60 characters.
-        value: String,
-        /// What is allowed, in words that follow "must be".
-        allowed: String,
-    },
-    /// A required key is not there, or its value is null.
-    #[error("`{key}` is missing: {description}")]
-    Missing {
-        /// The path of the missing key.
-        key: KeyPath,
-        /// The description of the key from its schema, or a remark that it is required.
-        description: String,
-    },
-    /// Two values conflict, or one value breaks a rule that a schema cannot express.
-    #[error("{message}")]
-    Contradiction {
-        /// The whole message: which values conflict, and what is allowed.
-        message: String,
-    },
-    /// The file holds an API key or a password. Other users and backups can read the file, so the
-    /// secret belongs in the environment.
-    #[error(
-        "`{key}` looks like {what}: remove it from the file and set it in the environment \
-         (for example `export {variable}=…`)"
-    )]
-    Secret {
-        /// The path of the secret. The value itself is never shown.
-        key: KeyPath,
-        /// What kind of secret it looks like, with an article.
-        what: String,
-        /// The environment variable that the message tells the user to set instead.
-        variable: String,
-    },
+    Ignored,
+    /// There is no configuration before this is corrected.
+    Wrong,
 }
 
 impl Problem {
+    /// A problem that makes the file unusable.
+    pub(crate) fn wrong(message: String) -> Self {
+        let kind = ProblemKind::Wrong;
+        Self { kind, message }
+    }
+
     /// Returns whether the rest of the file can be used in spite of this problem. `config check`
     /// reports warnings as errors.
     pub(crate) fn is_warning(&self) -> bool {
-        matches!(self, Self::UnknownKey { .. } | Self::Ignored { .. })
+        self.kind != ProblemKind::Wrong
     }
 }
 
@@ -119,13 +79,9 @@ impl Schema {
     fn check_at(&self, value: &mut Value, at: &KeyPath, root: &Self, found: &mut Vec<Found>) {
         self.tidy(value);
         if let Err(hint) = self.admits(value) {
-            let problem = Problem::WrongValue {
-                key: at.clone(),
-                value: shorten(value),
-                allowed: self.allowed_in_words(),
-                hint,
-            };
-            found.push((at.clone(), problem));
+            let (value, allowed) = (shorten(value), self.allowed_in_words());
+            let message = format!("`{at}` is {value}, but must be {allowed}{hint}");
+            found.push((at.clone(), Problem::wrong(message)));
             return;
         }
         match value {
@@ -150,14 +106,11 @@ impl Schema {
     ) {
         for key in &self.required {
             if object.get(key).is_none_or(Value::is_null) {
-                let description = self
-                    .property(key)
-                    .and_then(|schema| schema.description.clone());
-                let problem = Problem::Missing {
-                    key: at.key(key),
-                    description: description.unwrap_or_else(|| "it is required".into()),
-                };
-                found.push((at.clone(), problem));
+                let schema = self.property(key);
+                let description = schema.and_then(|schema| schema.description.as_deref());
+                let description = description.unwrap_or("it is required");
+                let message = format!("`{}` is missing: {description}", at.key(key));
+                found.push((at.clone(), Problem::wrong(message)));
             }
         }
         object.retain(|key, value| {
@@ -165,8 +118,11 @@ impl Schema {
             let Some(schema) = self.property(key) else {
                 if !self.is_open() {
                     let hint = self.hint_for(key, at, root);
-                    let key = path.to_string();
-                    found.push((path, Problem::UnknownKey { key, hint }));
+                    let problem = Problem {
+                        kind: ProblemKind::UnknownKey,
+                        message: format!("unknown key `{path}`{hint}"),
+                    };
+                    found.push((path, problem));
                 }
                 return true;
             };
@@ -183,10 +139,10 @@ impl Schema {
                 return true;
             }
             found.truncate(before);
-            let problem = Problem::Ignored {
-                key: path.clone(),
-                value: shorten(value),
-                allowed: schema.allowed_in_words(),
+            let (value, allowed) = (shorten(value), schema.allowed_in_words());
+            let problem = Problem {
+                kind: ProblemKind::Ignored,
+                message: format!("`{path}` is {value}, but must be {allowed}; it is ignored"),
             };
             found.push((path, problem));
             false
@@ -207,7 +163,7 @@ impl Schema {
                 let other = at.key(same);
                 let message =
                     format!("`{path}` and `{other}` are the same setting: remove one of them");
-                found.push((path, Problem::Contradiction { message }));
+                found.push((path, Problem::wrong(message)));
             }
         }
     }
@@ -262,7 +218,7 @@ impl Schema {
                 // A contradiction is reported at a key that the user wrote, because a default has
                 // no position in the file.
                 let written = if object.contains_key(key) { key } else { other };
-                found.push((at.key(written), Problem::Contradiction { message }));
+                found.push((at.key(written), Problem::wrong(message)));
             }
         }
     }

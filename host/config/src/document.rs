@@ -17,10 +17,10 @@ use contexture_engine_api::grouped;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::check::{Found, Problem};
+use super::check::{Found, Problem, ProblemKind};
 use super::schema::Schema;
 use super::secrets;
-use super::yaml::{self, Aim, KeyPath, Location, YamlError};
+use super::yaml::{self, Aim, KeyPath, Location};
 
 /// The largest file that is read, in bytes. The YAML scanner takes quadratic time for deep nesting,
 /// so a larger file could take seconds.
@@ -39,49 +39,33 @@ pub enum DocumentError {
     /// it.
     #[error(transparent)]
     Untrusted(#[from] Untrusted),
-    /// The file is larger than 256 KiB. No hand-written configuration is, so it is probably the
-    /// wrong file.
-    #[error("{} is larger than {} bytes: is it the right file?", file.display(), grouped(MAX_FILE_BYTES))]
-    TooLarge {
+    /// The file is larger than 256 KiB, is not UTF-8 text, or is not a YAML mapping without duplicate
+    /// keys.
+    #[error("{message}")]
+    Unusable {
         /// The path of the file, as it was given.
         file: PathBuf,
-    },
-    /// The file is not UTF-8 text, for example because an editor saved it as UTF-16.
-    #[error("{} is not UTF-8 text from byte {valid} on: save it as UTF-8", file.display())]
-    NotUtf8 {
-        /// The path of the file.
-        file: PathBuf,
-        /// The number of bytes at the start of the file that are valid UTF-8.
-        valid: usize,
-    },
-    /// The file is not valid YAML, holds something other than a mapping, or has too many values.
-    #[error("{}: {message}", FilePosition(file, *location))]
-    Syntax {
-        /// The path of the file.
-        file: PathBuf,
-        /// The position of the error, if the parser reports one.
-        location: Option<Location>,
-        /// The words of the parser for what is wrong, without the position.
+        /// What is wrong, after the file and the position if it is known.
         message: String,
     },
-    /// A mapping has the same key twice. YAML forbids it, and most readers would silently use the
-    /// last of the two.
-    #[error(
-        "{}: `{key}` appears twice, first in line {}; remove one",
-        FilePosition(file, *second),
-        first.map_or(0, |at| at.line)
-    )]
-    DuplicateKey {
-        /// The path of the file.
-        file: PathBuf,
-        /// The path of the key from the root of the document, such as `context.engine`.
-        key: String,
-        /// The position of the first occurrence, if it can be found. The message names its line.
-        first: Option<Location>,
-        /// The position of the second occurrence, if it can be found. The message begins with it,
-        /// so an editor jumps there.
-        second: Option<Location>,
-    },
+}
+
+impl DocumentError {
+    /// The error of a file whose text cannot be used.
+    pub fn of_text(file: &Path, location: Option<Location>, what: &str) -> Self {
+        Self::Unusable {
+            file: file.to_owned(),
+            message: format!("{}: {what}", FilePosition(file, location)),
+        }
+    }
+
+    /// Returns the path of the file.
+    pub fn file(&self) -> &Path {
+        match self {
+            Self::Untrusted(untrusted) => untrusted.path(),
+            Self::Unusable { file, .. } => file,
+        }
+    }
 }
 
 /// A problem together with its file and position. Displayed, it is one line that begins with
@@ -150,14 +134,21 @@ impl Document {
             path: file.to_owned(),
             cause,
         })?;
-        if bytes.len() as u64 > MAX_FILE_BYTES {
-            return Err(DocumentError::TooLarge {
-                file: file.to_owned(),
-            });
-        }
-        let text = String::from_utf8(bytes).map_err(|error| DocumentError::NotUtf8 {
+        let unusable = |what: String| DocumentError::Unusable {
             file: file.to_owned(),
-            valid: error.utf8_error().valid_up_to(),
+            message: format!("{} {what}", file.display()),
+        };
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            let most = grouped(MAX_FILE_BYTES);
+            return Err(unusable(format!(
+                "is larger than {most} bytes: is it the right file?"
+            )));
+        }
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let valid = error.utf8_error().valid_up_to();
+            unusable(format!(
+                "is not UTF-8 text from byte {valid} on: save it as UTF-8"
+            ))
         })?;
         Self::parse(file, text)
     }
@@ -171,29 +162,15 @@ impl Document {
             .strip_prefix('\u{feff}')
             .map(String::from)
             .unwrap_or(text);
-        let value = yaml::read(&text).map_err(|error| match error {
-            YamlError::Syntax { location, message } => DocumentError::Syntax {
-                file: file.to_owned(),
-                location,
-                message,
-            },
-            YamlError::DuplicateKey { key, first, second } => DocumentError::DuplicateKey {
-                file: file.to_owned(),
-                key: key.to_string(),
-                first,
-                second,
-            },
-        })?;
+        let value = yaml::read(&text)
+            .map_err(|error| DocumentError::of_text(file, error.location, &error.message))?;
         let value = match value {
             // An empty file is a valid configuration in which everything is default.
             Value::Null => Value::Object(serde_json::Map::new()),
             Value::Object(_) => value,
             _ => {
-                return Err(DocumentError::Syntax {
-                    file: file.to_owned(),
-                    location: None,
-                    message: "the file must hold a mapping (`key: value` lines)".into(),
-                });
+                let what = "the file must hold a mapping (`key: value` lines)";
+                return Err(DocumentError::of_text(file, None, what));
             }
         };
         Ok(Self {
@@ -228,8 +205,8 @@ impl Document {
             .into_iter()
             .enumerate()
             .map(|(index, (path, problem))| {
-                let aim = match problem {
-                    Problem::UnknownKey { .. } => Aim::Key { nth: 0 },
+                let aim = match problem.kind {
+                    ProblemKind::UnknownKey => Aim::Key { nth: 0 },
                     _ => Aim::Value,
                 };
                 Finding {

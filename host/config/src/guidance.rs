@@ -27,7 +27,7 @@ pub(crate) fn read(config: &Config, file: &Path) -> (Option<String>, Vec<Found>)
     let mut wrong = |key: &str, what: String| {
         let message = format!("`compression.{key}` {what}");
         let at = KeyPath::of(["compression", key]);
-        found.push((at, Problem::Contradiction { message }));
+        found.push((at, Problem::wrong(message)));
     };
     if let Some(what) = compression.guidance.as_deref().and_then(too_long) {
         wrong("guidance", what);

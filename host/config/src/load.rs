@@ -19,7 +19,7 @@ use contexture_engine_api::grouped;
 use contexture_formats::tokens::known_window;
 use serde_json::Value;
 
-use super::check::{Found, Problem};
+use super::check::{Found, Problem, ProblemKind};
 use super::document::{Document, DocumentError, Finding};
 use super::guidance;
 use super::schema::Schema;
@@ -100,13 +100,7 @@ impl ConfigError {
     /// Returns the config file that the error is about. None if no file is the cause.
     pub fn file(&self) -> Option<&Path> {
         match self {
-            Self::Document(DocumentError::Untrusted(untrusted)) => Some(untrusted.path()),
-            Self::Document(
-                DocumentError::TooLarge { file }
-                | DocumentError::NotUtf8 { file, .. }
-                | DocumentError::Syntax { file, .. }
-                | DocumentError::DuplicateKey { file, .. },
-            ) => Some(file),
+            Self::Document(error) => Some(error.file()),
             Self::Invalid(findings) => Some(&findings.first()?.file),
             Self::NoHome | Self::Path { .. } => None,
         }
@@ -182,15 +176,15 @@ fn read(document: &mut Document, findings: &mut Vec<Finding>) -> Config {
         // other settings than its user thinks.
         let wrong = COMPRESSOR.check_under(settings, &compressor);
         found.extend(wrong.into_iter().map(|(at, problem)| match problem {
-            unknown @ Problem::UnknownKey { .. } => {
+            problem if problem.kind == ProblemKind::UnknownKey => {
                 let of_host = HOST_KEYS.iter().find(|key| at == compressor.key(key));
                 let message = match of_host {
                     Some(_) => {
                         format!("`{at}` belongs in `compression`, which holds for every engine")
                     }
-                    None => unknown.to_string(),
+                    None => problem.message,
                 };
-                (at, Problem::Contradiction { message })
+                (at, Problem::wrong(message))
             }
             problem => (at, problem),
         }));
@@ -199,12 +193,7 @@ fn read(document: &mut Document, findings: &mut Vec<Finding>) -> Config {
         Ok(config) => config,
         // The schema comes from the same structs, so a failure here is a bug in this crate.
         Err(error) => {
-            found.push((
-                KeyPath::default(),
-                Problem::Contradiction {
-                    message: error.to_string(),
-                },
-            ));
+            found.push((KeyPath::default(), Problem::wrong(error.to_string())));
             Config::default()
         }
     };
@@ -224,15 +213,12 @@ fn contradictions(config: &Config) -> Vec<Found> {
         if serde_json::from_value::<Isolation>(isolation.clone()).is_err() {
             let at = KeyPath::of(["context", "engines", engine.as_str(), ISOLATION]);
             let message = format!("`{at}` is {isolation}, but must be `none` or `process`");
-            found.push((at, Problem::Contradiction { message }));
+            found.push((at, Problem::wrong(message)));
         }
     }
     // The message names both values, and the position is that of the key that is given here.
     let mut add = |keys: &[&str], message| {
-        found.push((
-            KeyPath::of(keys.iter().copied()),
-            Problem::Contradiction { message },
-        ));
+        found.push((KeyPath::of(keys.iter().copied()), Problem::wrong(message)));
     };
     if let (Some(window), Some(output)) =
         (config.model.context_length, config.model.max_output_tokens)
@@ -398,12 +384,10 @@ impl Loaded {
     /// finding has no position.
     pub fn finding(&self, keys: &[&str], message: String) -> Finding {
         let place = KeyPath::of(keys.iter().copied());
-        let location = self.document.locate(&place);
-        let problem = Problem::Contradiction { message };
         Finding {
             file: self.document.file.clone(),
-            location,
-            problem,
+            location: self.document.locate(&place),
+            problem: Problem::wrong(message),
         }
     }
 

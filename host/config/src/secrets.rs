@@ -71,13 +71,13 @@ fn is_number(value: &Value) -> bool {
 }
 
 fn secret(key: KeyPath, what: &str, variable: Option<&str>) -> Found {
-    let problem = Problem::Secret {
-        key: key.clone(),
-        what: what.into(),
-        // The message needs some variable as an example if the form does not tell the provider.
-        variable: variable.unwrap_or("OPENAI_API_KEY").into(),
-    };
-    (key, problem)
+    // The message needs some variable as an example if the form does not tell the provider.
+    let variable = variable.unwrap_or("OPENAI_API_KEY");
+    let message = format!(
+        "`{key}` looks like {what}: remove it from the file and set it in the environment \
+         (for example `export {variable}=…`)"
+    );
+    (key, Problem::wrong(message))
 }
 
 /// Returns whether a text is an address that holds a secret: a user name before the `@`, or a query

@@ -83,18 +83,12 @@ impl fmt::Display for KeyPath {
     }
 }
 
-/// Why a text could not be read as YAML. The positions are None if the parser did not report one.
+/// Why a text could not be read as YAML, in words without the position. The position is None if the
+/// parser did not report one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum YamlError {
-    Syntax {
-        location: Option<Location>,
-        message: String,
-    },
-    DuplicateKey {
-        key: KeyPath,
-        first: Option<Location>,
-        second: Option<Location>,
-    },
+pub(crate) struct YamlError {
+    pub(crate) location: Option<Location>,
+    pub(crate) message: String,
 }
 
 /// Reads a text with a single YAML document. A text that is empty or has only comments is null.
@@ -114,10 +108,12 @@ pub(crate) fn read(text: &str) -> Result<Value, YamlError> {
         Err(error) => error,
     };
     if let Some(key) = notes.duplicate.take() {
-        return Err(YamlError::DuplicateKey {
-            first: locate(text, &key, Aim::Key { nth: 0 }),
-            second: locate(text, &key, Aim::Key { nth: 1 }),
-            key,
+        let first = locate(text, &key, Aim::Key { nth: 0 }).map_or(0, |at| at.line);
+        return Err(YamlError {
+            location: locate(text, &key, Aim::Key { nth: 1 }),
+            message: format!(
+                "`{key}` appears twice, first in line {first}; remove one"
+            ),
         });
     }
     let location = error.location().map(Location::from);
@@ -128,7 +124,7 @@ pub(crate) fn read(text: &str) -> Result<Value, YamlError> {
         let suffix = format!(" at line {} column {}", at.line, at.column);
         message = message.replace(&suffix, "");
     }
-    Err(YamlError::Syntax { location, message })
+    Err(YamlError { location, message })
 }
 
 fn is_blank(text: &str) -> bool {

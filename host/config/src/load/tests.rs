@@ -379,16 +379,8 @@ fn problems_have_a_json_form_for_other_programs() {
     };
     let json = serde_json::to_value(&findings).unwrap();
     assert_eq!(json[0]["problem"]["kind"], "unknown_key");
-    assert_eq!(json[1]["problem"]["key"], json!(["model", "name"]));
+    assert_eq!(json[1]["problem"]["kind"], "wrong");
     assert_eq!(json[1]["location"], json!({"line": 2, "column": 15}));
-    let (_dir, loaded) = load("model: {max_output_tokens: 9, context_length: 9}\n");
-    let Err(ConfigError::Invalid(findings)) = loaded else {
-        panic!("{loaded:?}");
-    };
-    assert_eq!(
-        serde_json::to_value(&findings).unwrap()[0]["problem"]["kind"],
-        "contradiction"
-    );
 }
 
 #[test]
@@ -428,8 +420,8 @@ fn a_key_in_the_file_is_refused_without_showing_it() {
     ));
     assert_eq!(
         message,
-        "F:4:14: `auxiliary.compression.api_key` holds what looks like an API key or password: take it \
-             out of the file and set it in the environment (for example `export ANTHROPIC_API_KEY=…`)"
+        "F:4:14: `auxiliary.compression.api_key` looks like an API key or password: remove it \
+             from the file and set it in the environment (for example `export ANTHROPIC_API_KEY=…`)"
     );
 }
 

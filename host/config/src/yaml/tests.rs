@@ -29,10 +29,10 @@ fn a_duplicate_key_is_named_with_both_places() {
     let text = "context:\n  engine: \"compressor\"\n  engine: \"lcm\"\n";
     assert_eq!(
         read(text),
-        Err(YamlError::DuplicateKey {
-            key: KeyPath::of(["context", "engine"]),
-            first: at(2, 3),
-            second: at(3, 3),
+        Err(YamlError {
+            location: at(3, 3),
+            message: "`context.engine` appears twice, first in line 2; remove one"
+                .to_owned(),
         })
     );
 }
@@ -51,13 +51,9 @@ fn what_json_cannot_hold_is_an_error_with_its_place() {
     for text in [
         "a: .nan", "a: -.inf", "a: !secret x", "a: 1\n---\nb: 2", "a: [", "a: *x",
     ] {
-        assert!(
-            matches!(read(text), Err(YamlError::Syntax { .. })),
-            "{text:?} gave {:?}",
-            read(text)
-        );
+        assert!(read(text).is_err(), "{text:?} gave {:?}", read(text));
     }
-    let Err(YamlError::Syntax { location, message }) = read("x: 1\na: .nan") else {
+    let Err(YamlError { location, message }) = read("x: 1\na: .nan") else {
         panic!("read");
     };
     assert_eq!(location, at(2, 4));
@@ -71,12 +67,12 @@ fn an_alias_bomb_is_refused_quickly() {
         let previous = vec![format!("*a{}", n - 1); 10].join(", ");
         text.push_str(&format!("a{n}: &a{n} [{previous}]\n"));
     }
-    assert!(matches!(read(&text), Err(YamlError::Syntax { .. })));
+    assert!(read(&text).is_err());
     // serde_yaml accepts this many values, but no config file has them.
     let wide = format!("[{}]", vec!["1"; MAX_NODES].join(","));
-    assert!(matches!(read(&wide), Err(YamlError::Syntax { .. })));
+    assert!(read(&wide).is_err());
     let deep = "[".repeat(50_000);
-    assert!(matches!(read(&deep), Err(YamlError::Syntax { .. })));
+    assert!(read(&deep).is_err());
 }
 
 proptest! {

@@ -163,12 +163,8 @@ impl Manifest {
         if !findings.is_empty() {
             return Err(PluginProblem::Invalid(findings));
         }
-        let raw: Raw =
-            serde_json::from_value(document.value).map_err(|error| DocumentError::Syntax {
-                file: path.clone(),
-                location: None,
-                message: error.to_string(),
-            })?;
+        let raw: Raw = serde_json::from_value(document.value)
+            .map_err(|error| DocumentError::of_text(&path, None, &error.to_string()))?;
         let wrong = |what: &str| PluginProblem::Mismatch(format!("{} {what}", path.display()));
         if raw.name != name {
             return Err(wrong(&format!(
