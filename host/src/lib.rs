@@ -167,9 +167,9 @@ pub mod prompt_cache {
 pub mod providers {
     #[doc(inline)]
     pub use contexture_providers::{
-        AgentModel, Ask, Credentials, Endpoint, LentModel, Mask, ModelClient, ModelSettings,
-        NoModel, Provider, ProviderChoice, ProviderError, Question, Resolved, Secret, UsageByModel,
-        configured_agent, configured_client, resolve, resolve_configured,
+        AgentModel, Ask, Credentials, Endpoint, LentModel, Mask, ModelClient, NoModel, Provider,
+        ProviderChoice, ProviderError, Question, Resolved, Secret, UsageByModel, configured_agent,
+        configured_client, resolve, resolve_configured,
     };
 }
 

@@ -5,17 +5,16 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use contexture::providers::{
-    ModelClient, ModelSettings, NoModel, Provider, ProviderChoice, Resolved, resolve,
-};
+use contexture::config::AuxiliaryModel;
+use contexture::providers::{ModelClient, NoModel, Resolved, resolve};
 use contexture_engine_api::{FailureKind, ModelRequest};
 
 #[test]
 fn a_configured_model_is_answered_for_by_the_missing_network() {
-    let settings = ModelSettings {
-        provider: ProviderChoice::Named(Provider::OpenAi),
+    let settings = AuxiliaryModel {
+        provider: "openai".to_owned(),
         model: Some("gpt-5".into()),
-        ..ModelSettings::default()
+        ..AuxiliaryModel::default()
     };
     // No key is asked for: it would be of no use.
     let resolved = resolve(&settings, None, false, &|_| None).unwrap();

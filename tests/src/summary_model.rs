@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use contexture::providers::{
-    ModelClient, ModelSettings, Provider, ProviderChoice, Resolved, resolve,
-};
+use contexture::config::AuxiliaryModel;
+use contexture::providers::{ModelClient, Resolved, resolve};
 use serde_json::{Value, json};
 
 /// What the server does with a request.
@@ -96,17 +95,17 @@ impl SummaryModel {
 
     /// A client of this model.
     pub fn client(&self) -> ModelClient {
-        let settings = ModelSettings {
+        let settings = AuxiliaryModel {
             model: Some("simulator".to_owned()),
-            provider: ProviderChoice::Named(Provider::OpenAi),
+            provider: "openai".to_owned(),
             base_url: Some(format!("http://{}/v1", self.address)),
             context_length: Some(4_000),
-            timeout: Duration::from_secs(5),
+            timeout_ms: 5_000,
         };
         let key = |_: &str| Some("a-key".to_owned());
         let resolved: Resolved =
             resolve(&settings, None, false, &key).unwrap_or_else(|error| panic!("{error}"));
-        ModelClient::new(resolved, settings.timeout, |text| text.into())
+        ModelClient::new(resolved, Duration::from_secs(5), |text| text.into())
     }
 }
 

@@ -1,8 +1,7 @@
 //! The model that a configuration names.
 //!
-//! The rest of the crate takes [`ModelSettings`] and [`AgentModel`], which any program can build.
-//! This module builds them from a [`Config`], so that every program reads the same keys in the same
-//! way.
+//! The rest of the crate takes one section and an [`AgentModel`], which any program can build. This
+//! module takes them from a [`Config`], so that every program reads the same keys in the same way.
 //!
 //! Start with [`resolve_configured`], which decides which model answers, and pass its result to
 //! [`configured_client`]. [`configured_agent`] describes the agent's model if no agent is running.
@@ -13,9 +12,7 @@ use std::time::Duration;
 use contexture_config::Config;
 use contexture_secrets::mask_secrets;
 
-use super::{
-    AgentModel, ModelClient, ModelSettings, ProviderChoice, ProviderError, Resolved, resolve,
-};
+use super::{AgentModel, ModelClient, ProviderChoice, ProviderError, Resolved, resolve};
 
 /// Decides which model answers engines under a configuration, see [`resolve`]. `agent` is the model
 /// of the running agent. If none is running, pass what [`configured_agent`] returns. `offline`
@@ -29,21 +26,14 @@ pub fn resolve_configured(
     offline: bool,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Resolved, ProviderError> {
-    let auxiliary = &config.auxiliary.compression;
-    let settings = ModelSettings {
-        model: auxiliary.model.clone(),
-        provider: auxiliary.provider.parse()?,
-        base_url: auxiliary.base_url.clone(),
-        context_length: auxiliary.context_length,
-        timeout: timeout(config),
-    };
-    resolve(&settings, agent, offline, env)
+    resolve(&config.auxiliary.compression, agent, offline, env)
 }
 
 /// Creates a client for what was resolved, with the configured time limit. Secrets are masked in
 /// the requests that it builds, see [`ModelClient::new`].
 pub fn configured_client(config: &Config, resolved: Resolved) -> ModelClient {
-    ModelClient::new(resolved, timeout(config), mask_secrets)
+    let timeout = Duration::from_millis(config.auxiliary.compression.timeout_ms);
+    ModelClient::new(resolved, timeout, mask_secrets)
 }
 
 /// Returns the agent's model as configured under `model`, for use without a running agent. `name`
@@ -51,7 +41,7 @@ pub fn configured_client(config: &Config, resolved: Resolved) -> ModelClient {
 /// particular provider, such as `auto`.
 ///
 /// # Errors
-/// Returns [`ProviderError::UnknownProvider`] if the provider is unknown.
+/// The provider is unknown.
 pub fn configured_agent(
     config: &Config,
     name: Option<&str>,
@@ -73,8 +63,4 @@ pub fn configured_agent(
         credentials: None,
         context_length: config.model.context_length,
     }))
-}
-
-fn timeout(config: &Config) -> Duration {
-    Duration::from_millis(config.auxiliary.compression.timeout_ms)
 }

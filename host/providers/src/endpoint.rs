@@ -221,7 +221,7 @@ impl Access {
     /// Creates the header that carries a key, in the form that the provider expects.
     ///
     /// # Errors
-    /// Returns [`ProviderError::UnusableKey`] if the key has characters that a header cannot hold.
+    /// The key has characters that a header cannot hold.
     fn by_key(
         provider: Provider,
         secret: Secret,
@@ -232,8 +232,10 @@ impl Access {
             ApiFormat::Anthropic => (API_KEY, secret.expose().to_owned()),
             ApiFormat::Gemini => (GOOGLE_KEY, secret.expose().to_owned()),
         };
-        let mut header = HeaderValue::from_str(&text).map_err(|_| ProviderError::UnusableKey {
-            source_name: source,
+        let mut header = HeaderValue::from_str(&text).map_err(|_| {
+            ProviderError::Unusable(format!(
+                "{source} holds characters that a key cannot have (such as a line break): set it again"
+            ))
         })?;
         header.set_sensitive(true);
         Ok(Self {
@@ -282,11 +284,11 @@ fn api_format(provider: Provider) -> ApiFormat {
 /// stream is wanted, and no stream is.
 ///
 /// # Errors
-/// Returns [`ProviderError::BaseUrl`] if the text is not an HTTP address, or contains a user name
-/// or password.
+/// The text is not an HTTP address, or contains a user name or password.
 fn api_url(provider: Provider, base: &str, model: &str) -> Result<Uri, ProviderError> {
     let base = base.trim();
-    let invalid = |reason: String| ProviderError::BaseUrl { reason };
+    let invalid =
+        |reason: String| ProviderError::Unusable(format!("`base_url` cannot be used: {reason}"));
     let no_url = |error: &dyn fmt::Display| {
         invalid(format!(
             "it does not read as a URL ({error}); write it like http://localhost:11434/v1"

@@ -11,13 +11,15 @@
 //!
 //! ```
 //! use std::sync::atomic::AtomicBool;
-//! use contexture_providers::{ModelClient, ModelSettings, resolve};
+//! use std::time::Duration;
+//! use contexture_config::AuxiliaryModel;
+//! use contexture_providers::{ModelClient, resolve};
 //! use contexture_engine_api::{FailureKind, ModelRequest};
 //!
 //! // `provider: auto`, and no agent to follow: no model, no network.
-//! let settings = ModelSettings::default();
+//! let settings = AuxiliaryModel::default();
 //! let resolved = resolve(&settings, None, false, &|name| std::env::var(name).ok())?;
-//! let client = ModelClient::new(resolved, settings.timeout, |text| text.into());
+//! let client = ModelClient::new(resolved, Duration::from_secs(60), |text| text.into());
 //! let request = ModelRequest::new("summary", "Summarise.", "…", 500);
 //! let failure = client.complete(&request, &AtomicBool::new(false)).unwrap_err();
 //! assert_eq!(failure.kind, FailureKind::NoProvider);
@@ -43,9 +45,7 @@ pub use configured::{configured_agent, configured_client, resolve_configured};
 pub use endpoint::Endpoint;
 pub use question::{Mask, Question, cancelled};
 pub use resolve::{NoModel, Resolved, resolve};
-pub use settings::{
-    AgentModel, Credentials, ModelSettings, Provider, ProviderChoice, ProviderError, Secret,
-};
+pub use settings::{AgentModel, Credentials, Provider, ProviderChoice, ProviderError, Secret};
 pub use usage_by_model::UsageByModel;
 
 /// The examples of the README are tests.

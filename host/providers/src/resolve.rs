@@ -10,8 +10,10 @@
 //!
 //! Making the calls is left to [`ModelClient`](super::ModelClient), and addresses to `endpoint`.
 
+use contexture_config::AuxiliaryModel;
+
 use super::endpoint::Endpoint;
-use super::settings::{AgentModel, ModelSettings, Provider, ProviderChoice, ProviderError};
+use super::settings::{AgentModel, Provider, ProviderChoice, ProviderError};
 
 /// Which model answers an engine's model calls. Pass it to
 /// [`ModelClient::new`](super::ModelClient::new), which accepts both cases.
@@ -76,15 +78,16 @@ impl NoModel {
 /// Returns [`ProviderError`] if the configuration cannot work. A missing key is not an error, see
 /// [`NoModel::MissingKey`].
 pub fn resolve(
-    settings: &ModelSettings,
+    settings: &AuxiliaryModel,
     agent: Option<&AgentModel>,
     offline: bool,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Resolved, ProviderError> {
+    let choice = settings.provider.parse()?;
     if offline {
         return Ok(Resolved::NoModel(NoModel::Offline));
     }
-    match answering(settings, agent, env) {
+    match answering(settings, choice, agent, env) {
         Err(ProviderError::MissingKey { provider }) => {
             Ok(Resolved::NoModel(NoModel::MissingKey(provider)))
         }
@@ -94,18 +97,23 @@ pub fn resolve(
 
 /// Decides which model answers if the network may be used. A missing key is still an error here.
 fn answering(
-    settings: &ModelSettings,
+    settings: &AuxiliaryModel,
+    choice: ProviderChoice,
     agent: Option<&AgentModel>,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Resolved, ProviderError> {
-    match (settings.provider, filled(&settings.base_url)) {
+    match (choice, filled(&settings.base_url)) {
         // First, so that a build without a network gives the user's own reason.
         (ProviderChoice::None, _) => Ok(Resolved::NoModel(NoModel::Configured)),
         _ if !cfg!(feature = "network") => Ok(Resolved::NoModel(NoModel::NoNetwork)),
-        (ProviderChoice::Main, Some(_)) => Err(ProviderError::BaseUrlWithMain),
+        (ProviderChoice::Main, Some(_)) => Err(ProviderError::Unusable(
+            "`auxiliary.compression.base_url` is set and the provider is `main`, which uses the agent's own \
+             address: remove one of the two, or name the provider at that address"
+                .to_owned(),
+        )),
         (ProviderChoice::Main | ProviderChoice::Auto, None) => match agent {
             Some(agent) => follow(settings, agent, env),
-            None => Ok(Resolved::NoModel(NoModel::NoAgent(settings.provider))),
+            None => Ok(Resolved::NoModel(NoModel::NoAgent(choice))),
         },
         // An address in the configuration selects a server as clearly as the name of a provider
         // does.
@@ -117,7 +125,7 @@ fn answering(
 /// Uses the agent's provider. If the settings name another model, that one is asked, with the
 /// agent's own model as the fallback.
 fn follow(
-    settings: &ModelSettings,
+    settings: &AuxiliaryModel,
     agent: &AgentModel,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Resolved, ProviderError> {
@@ -147,7 +155,7 @@ fn follow(
 
 /// Uses a provider that the settings name, with the agent's own model as the fallback.
 fn named(
-    settings: &ModelSettings,
+    settings: &AuxiliaryModel,
     provider: Provider,
     agent: Option<&AgentModel>,
     env: &dyn Fn(&str) -> Option<String>,
@@ -174,7 +182,9 @@ fn named(
             }
             // The models of a custom address are unknown.
             if address.is_some() {
-                return Err(ProviderError::MissingModel { provider });
+                return Err(ProviderError::Unusable(format!(
+                    "`auxiliary.compression.model` is not set: name the model that {provider} should use at your `base_url`"
+                )));
             }
             (endpoint, Some(window))
         }

@@ -1,9 +1,8 @@
 //! What the configuration and the agent say about models.
 //!
-//! These are the inputs of [`resolve`](super::resolve()). [`ModelSettings`] holds the keys under
-//! `auxiliary.compression`, and [`AgentModel`] describes the model that the agent itself uses. Both
-//! name a [`Provider`], which has a usual model, an address and an environment variable for its
-//! key.
+//! These are the inputs of [`resolve`](super::resolve()), beside the section
+//! `auxiliary.compression`. [`AgentModel`] describes the model that the agent itself uses. Both name a
+//! [`Provider`], which has a usual model, an address and an environment variable for its key.
 //!
 //! Read [`ProviderChoice`] first: it is the setting that most users change, and its error suggests
 //! a valid name. Keys are held in [`Secret`], which is never printed. Addresses are parsed and
@@ -12,10 +11,8 @@
 use contexture_base::suggest;
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 use http::HeaderMap;
-use serde::{Deserialize, Serialize};
 
 /// A service that answers model calls. Each has its own address, its own environment variable for a
 /// key, and one of three request formats.
@@ -88,9 +85,8 @@ impl fmt::Display for Provider {
 }
 
 /// The value of `auxiliary.compression.provider`: which provider answers the engines' model calls.
-/// It serializes as its name and is parsed from text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+/// It is parsed from text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ProviderChoice {
     /// The agent's own provider if there is an agent. Otherwise no model answers, unless a
     /// `base_url` names an OpenAI-compatible server.
@@ -141,30 +137,21 @@ impl FromStr for ProviderChoice {
     /// Parses a name from the configuration. Case and surrounding space are ignored.
     ///
     /// # Errors
-    /// Returns [`ProviderError::UnknownProvider`] with the most similar valid name.
+    /// No choice has this name. The error suggests the most similar one.
     fn from_str(word: &str) -> Result<Self, ProviderError> {
         let wanted = word.trim().to_ascii_lowercase();
         Self::ALL
             .into_iter()
             .find(|choice| choice.name() == wanted)
-            .ok_or_else(|| ProviderError::UnknownProvider {
-                word: word.to_owned(),
-                nearest: nearest(&wanted),
+            .ok_or_else(|| {
+                let meant = nearest(&wanted).map(|choice| format!(" (did you mean `{choice}`?)"));
+                ProviderError::Unusable(format!(
+                    "`auxiliary.compression.provider: {word}` is not a provider{}; valid are auto, openai, anthropic, \
+                     google, openrouter, nous, main and none (Ollama, vLLM, LM Studio and the like: `openai` with a \
+                     `base_url`)",
+                    meant.unwrap_or_default()
+                ))
             })
-    }
-}
-
-impl TryFrom<String> for ProviderChoice {
-    type Error = ProviderError;
-
-    fn try_from(word: String) -> Result<Self, ProviderError> {
-        word.parse()
-    }
-}
-
-impl From<ProviderChoice> for String {
-    fn from(choice: ProviderChoice) -> Self {
-        choice.name().to_owned()
     }
 }
 
@@ -192,18 +179,6 @@ fn nearest(word: &str) -> Option<ProviderChoice> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProviderError {
-    /// No provider has this name. The message lists the valid names.
-    #[error(
-        "`auxiliary.compression.provider: {word}` is not a provider{}; valid are auto, openai, anthropic, \
-         google, openrouter, nous, main and none (Ollama, vLLM, LM Studio and the like: `openai` with a `base_url`)",
-        nearest.map(|choice| format!(" (did you mean `{choice}`?)")).unwrap_or_default()
-    )]
-    UnknownProvider {
-        /// The name as it is written in the configuration, with its case and space.
-        word: String,
-        /// The valid name that was probably meant, if there is one.
-        nearest: Option<ProviderChoice>,
-    },
     /// The provider needs a key, and its environment variable is not set. [`resolve`](super::resolve())
     /// turns this into [`NoModel::MissingKey`](super::NoModel::MissingKey), because compacting
     /// without a model is better than not compacting.
@@ -216,70 +191,9 @@ pub enum ProviderError {
         /// The provider that needs the key. The message names its environment variable.
         provider: Provider,
     },
-    /// The key contains characters that cannot be sent in an HTTP header, such as a line break.
-    #[error(
-        "{source_name} holds characters that a key cannot have (such as a line break): set it again"
-    )]
-    UnusableKey {
-        /// Where the key comes from: an environment variable, or the agent.
-        source_name: &'static str,
-    },
-    /// The `base_url` is a custom one, and no model is named for it. The models of an unknown
-    /// server cannot be guessed.
-    #[error(
-        "`auxiliary.compression.model` is not set: name the model that {provider} should use at your `base_url`"
-    )]
-    MissingModel {
-        /// The provider whose API the server at the address speaks.
-        provider: Provider,
-    },
-    /// The `base_url` is not an address that can be called: not HTTP, not a URL, or with a password
-    /// in it.
-    #[error("`base_url` cannot be used: {reason}")]
-    BaseUrl {
-        /// What is wrong with the address, without repeating the address.
-        reason: String,
-    },
-    /// `provider: main` is combined with a `base_url`. The agent's key would be sent to that
-    /// address, so this is refused.
-    #[error(
-        "`auxiliary.compression.base_url` is set and the provider is `main`, which uses the agent's own \
-         address: remove one of the two, or name the provider at that address"
-    )]
-    BaseUrlWithMain,
-}
-
-/// The settings under `auxiliary.compression`, as [`resolve`](super::resolve()) takes them. Blank
-/// texts count as absent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelSettings {
-    /// The model's name at the provider. If it is absent, the provider's usual model is asked, or
-    /// the agent's own if the provider is the agent's.
-    pub model: Option<String>,
-    /// Which provider answers. [`ProviderChoice::Auto`] by default.
-    pub provider: ProviderChoice,
-    /// Another address for the provider's API. With `provider: auto`, an address means an
-    /// OpenAI-compatible server.
-    pub base_url: Option<String>,
-    /// The model's window in tokens. It overrides what is known about the model. Set it for a model
-    /// at a custom address, about which nothing is known.
-    pub context_length: Option<u64>,
-    /// The time limit of one request. A call with all its retries and pauses may take twice as
-    /// long.
-    pub timeout: Duration,
-}
-
-impl Default for ModelSettings {
-    /// Returns `provider: auto`, with 60 s for a request and so 120 s for a call.
-    fn default() -> Self {
-        Self {
-            model: None,
-            provider: ProviderChoice::Auto,
-            base_url: None,
-            context_length: None,
-            timeout: Duration::from_secs(60),
-        }
-    }
+    /// A setting, an address or a key is not valid, or two settings contradict each other.
+    #[error("{0}")]
+    Unusable(String),
 }
 
 /// The model that the agent itself uses: the one to which the gateway forwards, or the one that an
