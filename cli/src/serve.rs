@@ -9,7 +9,7 @@
 
 use contexture::HostOptions;
 use contexture_engine_api::unwatch_exit;
-use contexture_gateway::{BaseUrls, Gateway, GatewayError, Handle, Telemetry};
+use contexture_gateway::{Gateway, GatewayError, Handle, Provider, Telemetry};
 use tokio::runtime::Runtime;
 
 use crate::error::{CliError, Lines};
@@ -110,7 +110,10 @@ fn failed(error: GatewayError, global: &Global, is_listen_given: bool) -> CliErr
 
 /// Opens a gateway for a single command. For a provider whose address the configuration does not
 /// name, the one in `urls` is used.
-pub(crate) async fn open_for_command(global: &Global, urls: BaseUrls) -> Result<Gateway, CliError> {
+pub(crate) async fn open_for_command(
+    global: &Global,
+    urls: Vec<(Provider, String)>,
+) -> Result<Gateway, CliError> {
     let opened = Gateway::open_for_command(options(global), "127.0.0.1:0", urls).await;
     opened.map_err(CliError::of_gateway)
 }

@@ -13,21 +13,25 @@ use serde_json::{Value, json};
 /// A service that the gateway stands in front of. Each one has its own address and key in the
 /// configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Provider {
+pub enum Provider {
+    /// OpenAI's API. Its base URL may end with a version, as OpenAI's SDK expects.
     OpenAi,
+    /// Anthropic's API. Its base URL is usually without a version, as Anthropic's SDK expects.
     Anthropic,
     /// The service that Codex uses with a ChatGPT login: OpenAI's Responses API, at another address
     /// and with other credentials.
     ChatGpt,
-    /// Google's Gemini API, and the same on Vertex AI.
+    /// Google's Gemini API, and the same on Vertex AI. Its base URL is usually without a version, as
+    /// Google's SDK expects.
     Google,
 }
 
 impl Provider {
-    pub(crate) const ALL: [Self; 4] = [Self::OpenAi, Self::Anthropic, Self::ChatGpt, Self::Google];
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 4] = [Self::OpenAi, Self::Anthropic, Self::ChatGpt, Self::Google];
 
     /// The provider's name, as in the configuration.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::OpenAi => "openai",
             Self::Anthropic => "anthropic",
@@ -37,7 +41,7 @@ impl Provider {
     }
 
     /// The provider's section of the configuration.
-    pub(crate) fn section(self, upstream: &config::Upstream) -> &config::Provider {
+    pub fn section(self, upstream: &config::Upstream) -> &config::Provider {
         match self {
             Self::OpenAi => &upstream.openai,
             Self::Anthropic => &upstream.anthropic,

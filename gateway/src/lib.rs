@@ -69,7 +69,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use account::Diffs;
-use api::Provider;
+pub use api::Provider;
 use failures::FailureLog;
 use health::Health;
 use identity::IdentityCache;
@@ -80,7 +80,7 @@ pub use reload::{ReloadError, reload_running};
 pub use serving::raise_file_limit;
 use sessions::Sessions;
 use settings::Settings;
-pub use settings::{BaseUrls, SettingsError, problems, unreadable_certificates};
+pub use settings::{SettingsError, problems, unreadable_certificates};
 use subject::Subjects;
 pub use telemetry::Telemetry;
 use unmanaged::UnmanagedLog;
@@ -148,7 +148,7 @@ pub(crate) struct Shared {
     started_with: Config,
     /// If this is the gateway of a single command: base URLs from its environment. They apply again
     /// on each reload.
-    command: Option<BaseUrls>,
+    command: Option<Vec<(Provider, String)>>,
 }
 
 impl Shared {
@@ -156,7 +156,7 @@ impl Shared {
     pub(crate) fn reload(&self) -> Result<(), GatewayError> {
         let _only_one = self.reloading.lock();
         let settings = self.host.reload_if(|engines| {
-            let command = self.command.as_ref();
+            let command = self.command.as_deref();
             let settings = settings(&self.host, engines, self.address, command)?;
             Ok::<_, GatewayError>(settings.in_place_of(&self.settings(), self.address)?)
         })?;
@@ -207,15 +207,9 @@ pub struct Pass {
     pub token: Option<String>,
     /// Whether every request needs a token. This is the case if `gateway.tokens` is configured.
     pub is_needed: bool,
-    /// Whether the gateway has a key for OpenAI's API, and adds it to requests with a token. If so,
-    /// the agent needs no key of its own.
-    pub openai: bool,
-    /// Whether the gateway has a key for Anthropic's API, and adds it to requests with a token. If
-    /// so, the agent needs no key of its own.
-    pub anthropic: bool,
-    /// Whether the gateway has a key for the Gemini API, and adds it to requests with a token. If so,
-    /// the agent needs no key of its own.
-    pub google: bool,
+    /// The providers that the gateway has a key for, which it adds to requests with a token. For
+    /// these, the agent needs no key of its own.
+    pub keys: Vec<Provider>,
 }
 
 /// Totals since the gateway started. They are kept in memory only and begin at zero after a
@@ -287,7 +281,7 @@ fn settings(
     host: &Host,
     engines: &Engines,
     address: SocketAddr,
-    command: Option<&BaseUrls>,
+    command: Option<&[(Provider, String)]>,
 ) -> Result<Settings, GatewayError> {
     let (token, missing) = match host.gateway_token() {
         Ok(token) => (Some(token), None),
@@ -296,7 +290,7 @@ fn settings(
     let settings = Settings::of(engines.loaded(), address, command, token)?;
     settings.warn_of_certificates();
     // If the gateway has no key to protect, no client needs its token.
-    let is_needed = (Provider::ALL.iter()).any(|one| settings.key_needs_token(*one));
+    let is_needed = !settings.keys_with_token().is_empty();
     match missing {
         Some(error) if is_needed => Err(error.into()),
         Some(error) => {
@@ -327,7 +321,7 @@ impl Gateway {
     pub async fn open_for_command(
         options: HostOptions,
         listen: &str,
-        urls: BaseUrls,
+        urls: Vec<(Provider, String)>,
     ) -> Result<Self, GatewayError> {
         Self::open_with(options, Some(listen), Some(urls)).await
     }
@@ -335,7 +329,7 @@ impl Gateway {
     async fn open_with(
         options: HostOptions,
         listen: Option<&str>,
-        command: Option<BaseUrls>,
+        command: Option<Vec<(Provider, String)>>,
     ) -> Result<Self, GatewayError> {
         let panicked = |error| {
             GatewayError::Failed(format!(
@@ -356,7 +350,7 @@ impl Gateway {
         let addresses = tokio::net::lookup_host(&wanted).await;
         let address = addresses.ok().and_then(|mut all| all.next());
         let address = address.ok_or_else(|| SettingsError::address(&wanted))?;
-        let settings = settings(&host, &engines, address, command.as_ref())?;
+        let settings = settings(&host, &engines, address, command.as_deref())?;
         let listener = TcpListener::bind(address).await.map_err(|cause| {
             GatewayError::Failed(format!(
                 "cannot listen on {wanted}: {cause}; stop the program that uses it, or choose another address \
@@ -403,10 +397,7 @@ impl Gateway {
     /// The base URL, with its version, that requests for Anthropic's API are sent to.
     pub fn upstream_of_anthropic(&self) -> String {
         let settings = self.shared.settings();
-        settings
-            .upstream(api::Provider::Anthropic)
-            .base()
-            .to_owned()
+        settings.upstream(Provider::Anthropic).base().to_owned()
     }
 
     /// What a command needs to use this gateway with the token of the home directory: the token,
@@ -417,9 +408,7 @@ impl Gateway {
         Pass {
             token: tokens.own.as_ref().map(|own| own.text().to_owned()),
             is_needed: !tokens.tenants.is_empty(),
-            openai: settings.key_needs_token(Provider::OpenAi),
-            anthropic: settings.key_needs_token(Provider::Anthropic),
-            google: settings.key_needs_token(Provider::Google),
+            keys: settings.keys_with_token(),
         }
     }
 

@@ -229,10 +229,8 @@ pub(crate) struct Settings {
     pub(crate) tls: Option<TlsAcceptor>,
     /// When the certificates of `gateway.tls` and `upstream.*.tls` end.
     pub(crate) certificate_ends: Vec<CertificateEnd>,
-    openai: Upstream,
-    anthropic: Upstream,
-    chatgpt: Upstream,
-    google: Upstream,
+    /// One for each provider, in the order of [`Provider::ALL`].
+    upstreams: [Upstream; 4],
     /// The provider that serves Claude through OpenAI's API, if it accepts markers for prompt
     /// caching.
     claude_by_chat: Option<&'static str>,
@@ -248,35 +246,22 @@ pub(crate) enum ProviderKey<'s> {
     NeedsToken,
 }
 
-/// Base URLs from the environment, such as `OPENAI_BASE_URL`. They apply if the configuration names
-/// none.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct BaseUrls {
-    /// The base URL of OpenAI's API. It may end with a version, as OpenAI's SDK expects.
-    pub openai: Option<String>,
-    /// The base URL of Anthropic's API, usually without a version, as Anthropic's SDK expects.
-    pub anthropic: Option<String>,
-    /// The base URL of the Gemini API, usually without a version, as Google's SDK expects.
-    pub google: Option<String>,
-}
-
 impl Settings {
     /// Builds the settings of a gateway that listens on `address` and has this token of the home
-    /// directory. `command` is set if it is the gateway of a single command. Reads keys and tokens
-    /// from the environment.
+    /// directory. `command` is set if it is the gateway of a single command: base URLs from its
+    /// environment, for providers that the configuration names none for. Reads keys and tokens from
+    /// the environment.
     ///
     /// # Errors
     /// The configuration is unsafe, contradicts itself, or names a variable that is not set.
     pub(crate) fn of(
         loaded: &Loaded,
         address: SocketAddr,
-        command: Option<&BaseUrls>,
+        command: Option<&[(Provider, String)]>,
         token: Option<GatewayToken>,
     ) -> Result<Self, SettingsError> {
         let config = &loaded.config;
         let gateway = &config.gateway;
-        let no_urls = BaseUrls::default();
-        let urls = command.unwrap_or(&no_urls);
         let read = |key: String, variable: &str| {
             match secret(variable) {
                 Ok(Some(secret)) => Ok(secret),
@@ -313,15 +298,17 @@ impl Settings {
             return Err(SettingsError::no_tokens(address));
         }
         let access = Access::of(gateway)?;
-        let upstream = |provider: Provider, env: Option<&String>| {
+        let upstream = |provider: Provider| {
             let (name, own) = (provider.name(), provider.section(&config.upstream));
-            let named = own.base_url.as_deref().or(env.map(String::as_str));
+            let mut env = command.into_iter().flatten();
+            let env = env.find_map(|(one, url)| (*one == provider).then_some(url));
+            let named = own.base_url.as_ref().or(env).map(String::as_str);
             let key = own.api_key_env.as_deref();
             let key = key.map(|variable| read(format!("upstream.{name}.api_key_env"), variable));
             Ok(Upstream::new(provider, named, key.transpose()?))
         };
         let own = &config.upstream;
-        let openai = upstream(Provider::OpenAi, urls.openai.as_ref())?;
+        let openai = upstream(Provider::OpenAi)?;
         let ms = Duration::from_millis;
         let build = |builder| {
             Client::build(builder).map_err(|error| SettingsError {
@@ -374,10 +361,12 @@ impl Settings {
             tokens: Tokens::new(token, tenants),
             config: config.clone(),
             claude_by_chat: claude_by_chat(&openai, config.model.provider.as_deref()),
-            openai,
-            anthropic: upstream(Provider::Anthropic, urls.anthropic.as_ref())?,
-            chatgpt: upstream(Provider::ChatGpt, None)?,
-            google: upstream(Provider::Google, urls.google.as_ref())?,
+            upstreams: [
+                openai,
+                upstream(Provider::Anthropic)?,
+                upstream(Provider::ChatGpt)?,
+                upstream(Provider::Google)?,
+            ],
         })
     }
 
@@ -435,15 +424,17 @@ impl Settings {
         }
     }
 
-    /// Whether the gateway has a key for a provider that only requests with a token get.
-    pub(crate) fn key_needs_token(&self, provider: Provider) -> bool {
-        self.upstream(provider).key.is_some() && !self.config.gateway.open_key
+    /// The providers that the gateway has a key for that only requests with a token get.
+    pub(crate) fn keys_with_token(&self) -> Vec<Provider> {
+        let has_key = |one: &Provider| self.upstream(*one).key.is_some();
+        let keys = Provider::ALL.into_iter().filter(has_key);
+        keys.filter(|_| !self.config.gateway.open_key).collect()
     }
 
     /// The status line that names the file with the gateway's own token, and the keys that need it.
     /// None if no client needs the token.
     fn token_line(&self) -> Option<String> {
-        let keys = (Provider::ALL.into_iter()).filter(|provider| self.key_needs_token(*provider));
+        let keys = self.keys_with_token().into_iter();
         let keys: Vec<String> = keys
             .map(|provider| format!("upstream.{}.api_key_env", provider.name()))
             .collect();
@@ -458,12 +449,7 @@ impl Settings {
     }
 
     pub(crate) fn upstream(&self, provider: Provider) -> &Upstream {
-        match provider {
-            Provider::OpenAi => &self.openai,
-            Provider::Anthropic => &self.anthropic,
-            Provider::ChatGpt => &self.chatgpt,
-            Provider::Google => &self.google,
-        }
+        &self.upstreams[provider as usize]
     }
 
     /// Logs a warning for each certificate that has expired or soon will.
@@ -492,7 +478,7 @@ impl Settings {
     /// The name of the provider that serves an endpoint's models. It decides whether a body gets
     /// markers for prompt caching.
     pub(crate) fn cache_provider(&self, api: Api) -> &'static str {
-        match (api, by_address(self.anthropic.base())) {
+        match (api, by_address(self.upstream(Provider::Anthropic).base())) {
             (Api::Messages, by_address) => by_address.unwrap_or("anthropic"),
             (Api::Chat, _) => self.claude_by_chat.unwrap_or("openai"),
             (Api::Responses, _) => "openai",
@@ -515,7 +501,7 @@ impl Settings {
             decide("claude", Some(provider), None, enabled, caching.cache_ttl).to_string()
         };
         let mut lines: Vec<String> = self.claude_by_chat.map(line).into_iter().collect();
-        if lines.is_empty() || self.anthropic.is_named {
+        if lines.is_empty() || self.upstream(Provider::Anthropic).is_named {
             lines.push(line(self.cache_provider(Api::Messages)));
         }
         // Two upstreams with the same decision need only one line.

@@ -18,30 +18,10 @@ use std::process::Command;
 
 use contexture::config::Upstream;
 use contexture::prompt_cache::{CacheProvider, provider_at};
-use contexture_gateway::{BaseUrls, Gateway, Pass};
+use contexture_gateway::{Gateway, Pass, Provider};
 
 use crate::edit::{FileFormat, value_at};
 use crate::error::CliError;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Api {
-    OpenAi,
-    Anthropic,
-    Google,
-}
-
-impl Api {
-    const ALL: [Self; 3] = [Self::OpenAi, Self::Anthropic, Self::Google];
-
-    /// The name of the provider's section under `upstream`.
-    fn section(self) -> &'static str {
-        match self {
-            Self::OpenAi => "openai",
-            Self::Anthropic => "anthropic",
-            Self::Google => "google",
-        }
-    }
-}
 
 /// What a program appends to an address. It decides whether the gateway's address is given with or
 /// without `/v1`.
@@ -57,14 +37,14 @@ enum Form {
 #[derive(Debug, Clone, Copy)]
 struct Variable {
     name: &'static str,
-    api: Api,
+    api: Provider,
     form: Form,
     /// Whether it is set for every command. Otherwise it is set only if it was set before, since a
     /// program may change its behaviour when it finds the variable.
     always: bool,
 }
 
-const fn variable(name: &'static str, api: Api, form: Form, always: bool) -> Variable {
+const fn variable(name: &'static str, api: Provider, form: Form, always: bool) -> Variable {
     Variable {
         name,
         api,
@@ -77,26 +57,31 @@ const fn variable(name: &'static str, api: Api, form: Form, always: bool) -> Var
 /// upstream.
 const VARIABLES: &[Variable] = &[
     // Anthropic's SDKs and therefore Claude Code.
-    variable("ANTHROPIC_BASE_URL", Api::Anthropic, Form::Root, true),
+    variable("ANTHROPIC_BASE_URL", Provider::Anthropic, Form::Root, true),
     // LiteLLM and therefore aider.
-    variable("ANTHROPIC_API_BASE", Api::Anthropic, Form::Root, true),
+    variable("ANTHROPIC_API_BASE", Provider::Anthropic, Form::Root, true),
     // Zed and others.
-    variable("ANTHROPIC_API_URL", Api::Anthropic, Form::Root, false),
+    variable("ANTHROPIC_API_URL", Provider::Anthropic, Form::Root, false),
     // Goose.
-    variable("ANTHROPIC_HOST", Api::Anthropic, Form::Root, false),
+    variable("ANTHROPIC_HOST", Provider::Anthropic, Form::Root, false),
     // OpenAI's SDKs.
-    variable("OPENAI_BASE_URL", Api::OpenAi, Form::Versioned, true),
+    variable("OPENAI_BASE_URL", Provider::OpenAi, Form::Versioned, true),
     // LiteLLM, LangChain, aider.
-    variable("OPENAI_API_BASE", Api::OpenAi, Form::Versioned, true),
+    variable("OPENAI_API_BASE", Provider::OpenAi, Form::Versioned, true),
     // Open WebUI.
-    variable("OPENAI_API_BASE_URL", Api::OpenAi, Form::Versioned, false),
-    variable("OPENAI_API_URL", Api::OpenAi, Form::Versioned, false),
+    variable(
+        "OPENAI_API_BASE_URL",
+        Provider::OpenAi,
+        Form::Versioned,
+        false,
+    ),
+    variable("OPENAI_API_URL", Provider::OpenAi, Form::Versioned, false),
     // Goose has the version in another variable.
-    variable("OPENAI_HOST", Api::OpenAi, Form::Root, false),
+    variable("OPENAI_HOST", Provider::OpenAi, Form::Root, false),
     // OpenHands.
-    variable("LLM_BASE_URL", Api::OpenAi, Form::Versioned, false),
+    variable("LLM_BASE_URL", Provider::OpenAi, Form::Versioned, false),
     // Google's SDKs and therefore Gemini CLI.
-    variable("GOOGLE_GEMINI_BASE_URL", Api::Google, Form::Root, true),
+    variable("GOOGLE_GEMINI_BASE_URL", Provider::Google, Form::Root, true),
 ];
 
 /// Agents that read the address of their model's API from a variable of their own: the agent, that
@@ -113,10 +98,10 @@ const OWN_VARIABLES: &[(&str, &str, &str)] = &[
 ];
 
 /// The variables that hold the key of an API, for its SDKs and for most agents.
-const KEYS: [(&str, Api); 3] = [
-    ("OPENAI_API_KEY", Api::OpenAi),
-    ("ANTHROPIC_API_KEY", Api::Anthropic),
-    ("GEMINI_API_KEY", Api::Google),
+const KEYS: [(&str, Provider); 3] = [
+    ("OPENAI_API_KEY", Provider::OpenAi),
+    ("ANTHROPIC_API_KEY", Provider::Anthropic),
+    ("GEMINI_API_KEY", Provider::Google),
 ];
 /// The variable for headers that Claude Code and Anthropic's SDKs add to each request, one per
 /// line.
@@ -128,23 +113,13 @@ const TOKEN: &str = "x-contexture-token";
 /// The variable that holds the gateway's token, for programs that know of the gateway.
 pub(super) const TOKEN_VARIABLE: &str = "CONTEXTURE_GATEWAY_TOKEN";
 
-/// Returns whether the gateway has a key of its own for an API, so that clients need only its
-/// token.
-fn has_key(pass: &Pass, api: Api) -> bool {
-    match api {
-        Api::OpenAi => pass.openai,
-        Api::Anthropic => pass.anthropic,
-        Api::Google => pass.google,
-    }
-}
-
 /// An address that the command had been given before `run` replaced it.
 #[derive(Debug)]
 struct Given {
     /// The name of the variable, or of the setting in the agent's own configuration that `run`
     /// overrides.
     name: String,
-    api: Api,
+    api: Provider,
     form: Form,
     url: String,
 }
@@ -305,23 +280,13 @@ impl Addresses {
         })
     }
 
-    fn named(&self, api: Api) -> Option<&str> {
-        let provider = match api {
-            Api::OpenAi => &self.config.openai,
-            Api::Anthropic => &self.config.anthropic,
-            Api::Google => &self.config.google,
-        };
-        provider.base_url.as_deref()
-    }
-
     /// Returns the address that is the upstream of an API if the configuration names none.
-    fn first(&self, api: Api) -> Option<&Given> {
+    fn first(&self, api: Provider) -> Option<&Given> {
         self.given.iter().find(|given| given.api == api)
     }
 
-    /// Returns the addresses of the environment as the gateway takes them. An API is None if
-    /// nothing names an address for it.
-    pub(super) fn urls(&self) -> BaseUrls {
+    /// Returns the addresses of the environment as the gateway takes them.
+    pub(super) fn urls(&self) -> Vec<(Provider, String)> {
         let url = |api| {
             let Given { form, url, .. } = self.first(api)?;
             let has_path = url
@@ -329,30 +294,27 @@ impl Addresses {
                 .is_some_and(|(_, rest)| rest.contains('/'));
             // A program with a variable of this form inserts `/v1` before the endpoint even if the
             // address has a path.
-            Some(match (api, form) {
-                (Api::OpenAi, Form::Root) if has_path && !url.ends_with("/v1") => {
+            let url = match (api, form) {
+                (Provider::OpenAi, Form::Root) if has_path && !url.ends_with("/v1") => {
                     format!("{url}/v1")
                 }
                 _ => url.clone(),
-            })
+            };
+            Some((api, url))
         };
-        BaseUrls {
-            openai: url(Api::OpenAi),
-            anthropic: url(Api::Anthropic),
-            google: url(Api::Google),
-        }
+        Provider::ALL.into_iter().filter_map(url).collect()
     }
 
     /// Returns what the user should know about the upstreams: where requests go, which addresses
     /// were left alone, and whether Codex bypasses the gateway.
     pub(super) fn told(&self) -> Vec<String> {
         let mut told = Vec::new();
-        for api in Api::ALL {
-            let key = api.section();
+        for api in Provider::ALL {
+            let key = api.name();
             let Some(Given { name, url, .. }) = self.first(api) else {
                 continue;
             };
-            told.push(match self.named(api) {
+            told.push(match &api.section(&self.config).base_url {
                 None => format!("requests are forwarded to {url} ({name})"),
                 Some(named) if plain(named) == url => continue,
                 Some(named) => format!(
@@ -377,7 +339,7 @@ impl Addresses {
 
     /// Returns whether every address of an API leads to the gateway now. Only then may the
     /// gateway's token stand in place of the API's key, since it is useless at any other server.
-    fn all_are_replaced(&self, api: Api) -> bool {
+    fn all_are_replaced(&self, api: Provider) -> bool {
         let mut given = self.given.iter().filter(|given| given.api == api);
         given.all(|given| self.is_replaced(given))
     }
@@ -421,9 +383,9 @@ fn override_of(arguments: &[String], key: &str) -> Option<String> {
 
 /// Returns the addresses for the APIs of OpenAI and Anthropic in a configuration of OpenCode, each
 /// with the name of the setting. A document that is not JSON has none.
-fn opencode_base_urls(json: &str) -> Vec<(String, Api, String)> {
+fn opencode_base_urls(json: &str) -> Vec<(String, Provider, String)> {
     let config: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
-    let one = |(provider, api): (&str, Api)| {
+    let one = |(provider, api): (&str, Provider)| {
         let url = config["provider"][provider]["options"]["baseURL"].as_str()?;
         Some((
             format!("provider.{provider} of opencode.json"),
@@ -431,10 +393,13 @@ fn opencode_base_urls(json: &str) -> Vec<(String, Api, String)> {
             url.to_owned(),
         ))
     };
-    [("openai", Api::OpenAi), ("anthropic", Api::Anthropic)]
-        .into_iter()
-        .filter_map(one)
-        .collect()
+    [
+        ("openai", Provider::OpenAi),
+        ("anthropic", Provider::Anthropic),
+    ]
+    .into_iter()
+    .filter_map(one)
+    .collect()
 }
 
 /// Reads a file in the home folder of Codex. Returns an empty text if there is none.
@@ -472,10 +437,10 @@ impl Agent {
         let mut all = OWN_VARIABLES.iter();
         let (_, name, kind) = all.find(|(agent, ..)| *agent == self.name)?;
         let (api, form) = match env(kind).unwrap_or_default().trim() {
-            "anthropic" => (Api::Anthropic, Form::Root),
-            "google-genai" => (Api::Google, Form::Root),
-            "azure" => (Api::OpenAi, Form::Root),
-            _ => (Api::OpenAi, Form::Versioned),
+            "anthropic" => (Provider::Anthropic, Form::Root),
+            "google-genai" => (Provider::Google, Form::Root),
+            "azure" => (Provider::OpenAi, Form::Root),
+            _ => (Provider::OpenAi, Form::Versioned),
         };
         Some(variable(name, api, form, false))
     }
@@ -516,13 +481,13 @@ impl Agent {
                 if let Some(token) = pass
                     .token
                     .as_deref()
-                    .filter(|_| pass.is_needed || has_key(&pass, api))
+                    .filter(|_| pass.is_needed || pass.keys.contains(&api))
                 {
                     options["headers"] = serde_json::json!({TOKEN: token});
                 }
                 serde_json::json!({"options": options})
             };
-            let (openai, anthropic) = (options(Api::OpenAi), options(Api::Anthropic));
+            let (openai, anthropic) = (options(Provider::OpenAi), options(Provider::Anthropic));
             let config =
                 serde_json::json!({"provider": {"openai": openai, "anthropic": anthropic}});
             told.env("OPENCODE_CONFIG_CONTENT", config.to_string());
@@ -562,16 +527,16 @@ impl Agent {
     /// API key, if the gateway has a key itself. It never stands among the arguments, which other
     /// users of the machine can see.
     fn give_token(&self, told: &mut Command, pass: &Pass, addresses: &Addresses) {
-        let is_needed = pass.is_needed || Api::ALL.iter().any(|api| has_key(pass, *api));
+        let is_needed = pass.is_needed || !pass.keys.is_empty();
         let Some(token) = pass.token.as_deref().filter(|_| is_needed) else {
             return;
         };
         told.env(TOKEN_VARIABLE, token);
         for (variable, api, separator) in [
-            (ANTHROPIC_HEADERS, Api::Anthropic, "\n"),
-            (GEMINI_HEADERS, Api::Google, ", "),
+            (ANTHROPIC_HEADERS, Provider::Anthropic, "\n"),
+            (GEMINI_HEADERS, Provider::Google, ", "),
         ] {
-            if !(pass.is_needed || has_key(pass, api)) || !addresses.all_are_replaced(api) {
+            if !(pass.is_needed || pass.keys.contains(&api)) || !addresses.all_are_replaced(api) {
                 continue;
             }
             let header = format!("{TOKEN}: {token}");
@@ -585,14 +550,14 @@ impl Agent {
         for (name, api) in KEYS {
             // Claude Code sends the header. A key that is new to it would make it ask the user for
             // consent.
-            let is_header = self.name == "claude" && api == Api::Anthropic;
-            if has_key(pass, api) && addresses.all_are_replaced(api) && !is_header {
+            let is_header = self.name == "claude" && api == Provider::Anthropic;
+            if pass.keys.contains(&api) && addresses.all_are_replaced(api) && !is_header {
                 told.env(name, token);
             }
         }
         // If Codex has a login, it prefers that and sends it to another address.
         let env = |name: &str| std::env::var(name).ok();
-        let is_codex = self.name == "codex" && pass.openai;
+        let is_codex = self.name == "codex" && pass.keys.contains(&Provider::OpenAi);
         if is_codex && read_of_codex(&env, "auth.json").is_empty() {
             told.env("CODEX_API_KEY", token);
         }
@@ -602,7 +567,9 @@ impl Agent {
     /// requests will be refused.
     pub(super) fn told_of_token(&self, pass: &Pass) -> Option<String> {
         let sends = matches!(self.name.as_str(), "claude" | "opencode" | "gemini")
-            || (pass.openai && pass.anthropic);
+            || [Provider::OpenAi, Provider::Anthropic]
+                .iter()
+                .all(|api| pass.keys.contains(api));
         (pass.is_needed && !sends).then(|| {
             format!(
                 "`gateway.tokens` are configured, so {} has to send the token in {TOKEN_VARIABLE} as {TOKEN}",
@@ -622,14 +589,14 @@ impl Agent {
 
     /// Returns the addresses in the agent's own configuration that [`told`](Self::told) overrides,
     /// each with the name of its setting.
-    fn configured(&self, env: &dyn Fn(&str) -> Option<String>) -> Vec<(String, Api, String)> {
+    fn configured(&self, env: &dyn Fn(&str) -> Option<String>) -> Vec<(String, Provider, String)> {
         let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
         match self.name.as_str() {
             "codex" => {
                 let config = read_of_codex(env, "config.toml");
                 let url = toml_text(&config, &["openai_base_url"]);
                 let name = "openai_base_url of Codex's config.toml".to_owned();
-                url.map(|url| (name, Api::OpenAi, url))
+                url.map(|url| (name, Provider::OpenAi, url))
                     .into_iter()
                     .collect()
             }

@@ -5,6 +5,10 @@ fn agent(name: &str) -> Agent {
     Agent::of(&[name.into()])
 }
 
+fn openai(url: &str) -> (Provider, String) {
+    (Provider::OpenAi, url.to_owned())
+}
+
 fn addresses(env: &[(&str, &str)], openai: Option<&str>) -> Addresses {
     addresses_of("claude", env, openai)
 }
@@ -23,19 +27,13 @@ fn addresses_of(name: &str, env: &[(&str, &str)], openai: Option<&str>) -> Addre
 fn an_address_of_the_environment_is_the_upstream_by_each_variable() {
     for variable in VARIABLES {
         let all = addresses(&[(variable.name, "https://corp.example/llm/")], None);
-        let urls = all.urls();
-        let url = match variable.api {
-            Api::OpenAi => urls.openai,
-            Api::Anthropic => urls.anthropic,
-            Api::Google => urls.google,
-        };
         let behind = match (variable.api, variable.form) {
-            (Api::OpenAi, Form::Root) => "/v1",
+            (Provider::OpenAi, Form::Root) => "/v1",
             _ => "",
         };
         assert_eq!(
-            url,
-            Some(format!("https://corp.example/llm{behind}")),
+            all.urls(),
+            [(variable.api, format!("https://corp.example/llm{behind}"))],
             "{}",
             variable.name
         );
@@ -48,11 +46,11 @@ fn an_address_of_the_environment_is_the_upstream_by_each_variable() {
 fn an_agents_own_variable_comes_first() {
     for (name, variable, kind) in OWN_VARIABLES {
         for (value, api) in [
-            ("", Api::OpenAi),
-            ("openai", Api::OpenAi),
-            ("azure", Api::OpenAi),
-            ("anthropic", Api::Anthropic),
-            ("google-genai", Api::Google),
+            ("", Provider::OpenAi),
+            ("openai", Provider::OpenAi),
+            ("azure", Provider::OpenAi),
+            ("anthropic", Provider::Anthropic),
+            ("google-genai", Provider::Google),
         ] {
             if kind.is_empty() && !value.is_empty() {
                 continue;
@@ -97,23 +95,20 @@ fn an_address_in_an_agents_own_configuration_is_the_upstream() {
     };
     let of = |name: &str| Addresses::of(&Upstream::default(), &agent(name), &env).unwrap();
     for codex in ["codex", "codex-acp"].map(of) {
-        assert_eq!(
-            codex.urls().openai.as_deref(),
-            Some("https://corp.example/v1")
-        );
+        assert_eq!(codex.urls(), [openai("https://corp.example/v1")]);
         assert!(
             codex.told()[0].contains("config.toml")
                 && codex.told()[1].contains("OPENAI_BASE_URL stays")
         );
     }
     assert_eq!(
-        of("opencode").urls().anthropic.as_deref(),
-        Some("https://a.corp.example/v1")
+        of("opencode").urls(),
+        [
+            openai("https://env.example/v1"),
+            (Provider::Anthropic, "https://a.corp.example/v1".to_owned())
+        ]
     );
-    assert_eq!(
-        of("claude").urls().openai.as_deref(),
-        Some("https://env.example/v1")
-    );
+    assert_eq!(of("claude").urls(), [openai("https://env.example/v1")]);
 }
 
 #[test]
@@ -205,7 +200,7 @@ fn another_address_is_left_alone_and_the_configuration_wins() {
         ],
         None,
     );
-    assert_eq!(all.urls().openai.as_deref(), Some("https://a.example/v1"));
+    assert_eq!(all.urls(), [openai("https://a.example/v1")]);
     let replaced: Vec<bool> = all
         .given
         .iter()
