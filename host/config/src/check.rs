@@ -33,9 +33,6 @@ pub(crate) enum ProblemKind {
     /// The mapping has a key that nothing reads, most likely because it is misspelled. This is a
     /// warning, since the rest of the file can still be used.
     UnknownKey,
-    /// The value is not allowed, but its schema says `ignoreInvalid`. The default applies instead,
-    /// and this is only a warning.
-    Ignored,
     /// There is no configuration before this is corrected.
     Wrong,
 }
@@ -61,9 +58,8 @@ pub(crate) type Found = (KeyPath, Problem);
 impl Schema {
     /// Finds what is wrong with `value` and normalises it in place.
     ///
-    /// Nulls that stand for a default are removed, and so are invalid values that are to be
-    /// ignored. Words and numbers are converted to the expected type: `yes` becomes true, and 20.0
-    /// becomes 20. The list is empty if the value is valid.
+    /// Nulls that stand for a default are removed. Words and numbers are converted to the expected
+    /// type: `yes` becomes true, and 20.0 becomes 20. The list is empty if the value is valid.
     pub(crate) fn check(&self, value: &mut Value) -> Vec<Found> {
         self.check_under(value, &KeyPath::default())
     }
@@ -131,21 +127,8 @@ impl Schema {
             if value.is_null() {
                 return false;
             }
-            // The problems inside an ignored value would only repeat that it is invalid, so one
-            // warning replaces them.
-            let before = found.len();
             schema.check_at(value, &path, root, found);
-            if found.len() == before || !schema.ignore_invalid {
-                return true;
-            }
-            found.truncate(before);
-            let (value, allowed) = (shorten(value), schema.allowed_in_words());
-            let problem = Problem {
-                kind: ProblemKind::Ignored,
-                message: format!("`{path}` is {value}, but must be {allowed}; it is ignored"),
-            };
-            found.push((path, problem));
-            false
+            true
         });
         self.check_spellings(object, at, found);
         self.check_beside(object, at, found);

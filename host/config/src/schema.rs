@@ -6,8 +6,8 @@
 //!
 //! A general JSON Schema library would accept more keywords but give worse messages. This one
 //! refuses a keyword that it does not know, so that a plugin's author notices a misspelled
-//! `minumum`. Four keywords are its own: `notBelow`, `sumAtMost`, `sameAs` and `ignoreInvalid`. The
-//! checks themselves are in the `check` module.
+//! `minumum`. Three keywords are its own: `notBelow`, `sumAtMost` and `sameAs`. The checks
+//! themselves are in the `check` module.
 
 use contexture_base::suggest::nearest;
 use http::Uri;
@@ -41,8 +41,6 @@ pub struct Schema {
     /// The schema of keys that are not listed. None if no others are allowed.
     pub(super) others: Option<Box<Schema>>,
     pub(super) items: Option<Box<Schema>>,
-    /// Whether an invalid value is dropped with a warning instead of being an error.
-    pub(super) ignore_invalid: bool,
     /// The rules between this number and other keys of its mapping.
     pub(super) beside: Vec<Beside>,
     /// The key of the same mapping that this one is another spelling of.
@@ -235,7 +233,6 @@ impl Schema {
                 let other = value.as_str().ok_or_else(|| expected("a key"))?;
                 self.same_as = Some(other.to_owned());
             }
-            "ignoreInvalid" => self.ignore_invalid = value == &Value::Bool(true),
             // These keywords describe a schema and restrict nothing.
             "$schema" | "title" | "examples" => {}
             _ => {
@@ -278,7 +275,7 @@ impl Schema {
 }
 
 /// The keywords that [`Schema::keyword`] accepts, for the hint about an unknown one.
-const KEYWORDS: [&str; 21] = [
+const KEYWORDS: [&str; 20] = [
     "type",
     "description",
     "default",
@@ -296,7 +293,6 @@ const KEYWORDS: [&str; 21] = [
     "notBelow",
     "sumAtMost",
     "sameAs",
-    "ignoreInvalid",
     "$schema",
     "title",
     "examples",

@@ -285,7 +285,7 @@ pub struct Compression {
     #[schemars(with = "f64", extend("format" = "threshold"))]
     pub threshold: Threshold,
     /// An absolute cap on the threshold, in tokens. The lower of the two applies.
-    #[schemars(range(min = 1), extend("ignoreInvalid" = true))]
+    #[schemars(range(min = 1))]
     pub max_threshold_tokens: Option<u64>,
     /// The share of the threshold that is kept as the recent part (a ratio).
     #[schemars(range(min = 0.1, max = 0.8))]

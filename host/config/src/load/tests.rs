@@ -384,26 +384,6 @@ fn problems_have_a_json_form_for_other_programs() {
 }
 
 #[test]
-fn an_invalid_cap_is_no_cap_and_says_so() {
-    for cap in ["0", "-5", "many", "1.5"] {
-        let loaded = loads(&format!(
-            "compression:\n  max_threshold_tokens: {cap}\n  threshold: 0.4\n"
-        ));
-        assert_eq!(loaded.config.compression.max_threshold_tokens, None);
-        assert_eq!(loaded.config.compression.threshold, Threshold::Share(0.4));
-        assert_eq!(loaded.warnings.len(), 1, "{cap}");
-        assert!(loaded.warnings[0].to_string().ends_with("it is ignored"));
-    }
-    assert_eq!(
-        loads("compression: {max_threshold_tokens: 90000}")
-            .config
-            .compression
-            .max_threshold_tokens,
-        Some(90_000)
-    );
-}
-
-#[test]
 fn an_engine_given_twice_is_an_error_with_both_lines() {
     assert_eq!(
         refusal("context:\n  engine: \"compressor\"\n  engine: \"lcm\"\n"),
