@@ -83,64 +83,40 @@ impl TypedValueParser for AgentName {
     }
 }
 
-/// Why a file of an agent cannot be changed. Nothing has been written then.
-#[derive(Debug, thiserror::Error)]
-enum FileError {
-    #[error("{} cannot be read: {source}", path.display())]
-    Read {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    #[error("{} is not UTF-8 text", path.display())]
-    NotText { path: PathBuf },
-    #[error("{} is not a regular file", path.display())]
-    NotFile { path: PathBuf },
-    #[error("{} is a link to a file that does not exist", path.display())]
-    Dangling { path: PathBuf },
-    #[error("{} cannot be changed: {source}", path.display())]
-    Edit { path: PathBuf, source: EditError },
+/// The error of a file of an agent that cannot be changed. Nothing has been written then.
+fn unusable(path: &Path, what: &str, first: &str) -> CliError {
+    CliError::usage(
+        format!("{} {what}", path.display()),
+        format!("{first}, and run the command again; nothing was written"),
+    )
 }
 
-impl FileError {
-    fn edit(path: &Path, source: EditError) -> Self {
-        let path = path.to_owned();
-        Self::Edit { path, source }
-    }
-}
-
-impl From<FileError> for CliError {
-    fn from(error: FileError) -> Self {
-        let way_out = match &error {
-            FileError::Edit {
-                source: EditError::Exists,
-                ..
-            } => "rename or remove that file, and run the command again; nothing was written",
-            FileError::Edit {
-                source: EditError::Shape(..),
-                ..
-            } => "write it in that form, and run the command again; nothing was written",
-            _ => "correct the file, and run the command again; nothing was written",
-        };
-        Self::usage(error.to_string(), way_out)
-    }
+/// The error of an edit that cannot be made in a file of an agent.
+fn not_edited(path: &Path, error: &EditError) -> CliError {
+    let first = match error {
+        EditError::Exists => "rename or remove that file",
+        EditError::Shape(..) => "write it in that form",
+        EditError::Syntax(_) | EditError::Style(_) => "correct the file",
+    };
+    unusable(path, &format!("cannot be changed: {error}"), first)
 }
 
 /// Reads a file as text. `None` if it does not exist.
-fn read_text(path: &Path) -> Result<Option<String>, FileError> {
-    let path = path.to_owned();
+fn read_text(path: &Path) -> Result<Option<String>, CliError> {
+    let failed = |what: &str| Err(unusable(path, what, "correct the file"));
     // Reading a pipe would wait for somebody who writes to it.
-    if std::fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
-        return Err(FileError::NotFile { path });
+    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return failed("is not a regular file");
     }
-    match std::fs::read(&path) {
+    match std::fs::read(path) {
         Ok(bytes) => match String::from_utf8(bytes) {
             Ok(text) => Ok(Some(text)),
-            Err(_) => Err(FileError::NotText { path }),
+            Err(_) => failed("is not UTF-8 text"),
         },
         // An undo could not restore the link.
-        Err(_) if is_dangling(&path) => Err(FileError::Dangling { path }),
+        Err(_) if is_dangling(path) => failed("is a link to a file that does not exist"),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(FileError::Read { path, source }),
+        Err(error) => failed(&format!("cannot be read: {error}")),
     }
 }
 
@@ -420,7 +396,7 @@ fn plan_changes(
         };
         let base = undone.after;
         let applied = apply(planned.format, base.as_deref(), &planned.edits)
-            .map_err(|source| FileError::edit(&planned.path, source))?;
+            .map_err(|error| not_edited(&planned.path, &error))?;
         if !applied.conflicts.is_empty() && !replace {
             return Err(refused(&planned.path, &applied.conflicts));
         }

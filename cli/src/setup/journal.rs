@@ -11,7 +11,7 @@ use contexture_engine_api::make_private_folder;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{Change, FileError, read_text};
+use super::{Change, not_edited, read_text};
 use crate::edit::{Conflict, Edit, FileFormat, TakenBack, take_back};
 use crate::error::CliError;
 use crate::output;
@@ -80,7 +80,7 @@ impl Entry {
     /// Returns what an undo does to the file, and what stays because the user changed it, with the
     /// name of the file. If the file is as the command left it, it gets the text from before, byte
     /// for byte. Otherwise only the edits are removed.
-    pub(super) fn undone(&self) -> Result<(Change, Vec<String>), FileError> {
+    pub(super) fn undone(&self) -> Result<(Change, Vec<String>), CliError> {
         let now = read_text(&self.path)?;
         let is_ours = now
             .as_deref()
@@ -91,7 +91,7 @@ impl Entry {
             Some(now) if !is_ours && Some(now) != self.before.as_ref() => {
                 let before = self.before.as_deref();
                 take_back(self.format, now, before, &self.edits)
-                    .map_err(|source| FileError::edit(&self.path, source))?
+                    .map_err(|error| not_edited(&self.path, &error))?
             }
             // The user deleted the file, so there is nothing to take back.
             None => TakenBack::default(),
@@ -128,10 +128,8 @@ impl Journal {
     /// Fails if the file cannot be read, because without it the change cannot be undone exactly.
     pub(super) fn read(home: &Path, agent: &str) -> Result<Option<Self>, CliError> {
         let path = Self::path(home, agent);
-        let text = match read_text(&path) {
-            Ok(Some(text)) => text,
-            Ok(None) => return Ok(None),
-            Err(error) => return Err(error.into()),
+        let Some(text) = read_text(&path)? else {
+            return Ok(None);
         };
         let read = serde_json::from_str(&text);
         read.map(Some).map_err(|error| {
