@@ -101,17 +101,17 @@ pub(crate) fn run(
 /// An engine as it is listed. Serialised, it is an element of the JSON output, so the names of the
 /// fields are part of the interface.
 #[derive(Debug, Serialize)]
-struct Listed {
-    name: String,
-    source: Source,
+pub(crate) struct Listed {
+    pub(crate) name: String,
+    pub(crate) source: Source,
     /// The version of the engine. Empty if it is not known, as for a broken plugin.
     version: String,
-    description: String,
+    pub(crate) description: String,
     /// The plugin's folder, or the crate that registered the engine.
     origin: String,
     state: State,
     #[serde(skip_serializing_if = "Option::is_none")]
-    problem: Option<String>,
+    pub(crate) problem: Option<String>,
     /// Whether it is the engine that runs.
     chosen: bool,
     #[serde(skip)]
@@ -181,25 +181,11 @@ fn list(global: &Global, json: bool) -> Result<u8, CliError> {
     Ok(OK)
 }
 
-/// An engine to choose from in the terminal dialog. Its `Display` is one line of the list.
-pub(crate) struct EngineOption {
-    pub(crate) name: String,
-    pub(crate) source: &'static str,
-    pub(crate) description: String,
-    pub(crate) problem: Option<String>,
-}
-
 /// Returns the engines to choose from, with those that cannot be used, so that the dialog can say
 /// why.
-pub(crate) fn choices(loaded: &Loaded) -> Result<Vec<EngineOption>, CliError> {
+pub(crate) fn choices(loaded: &Loaded) -> Result<Vec<Listed>, CliError> {
     let (listed, _) = inspect(loaded, &start::scan(loaded)?);
-    let choice = |engine: Listed| EngineOption {
-        source: source_word(engine.source),
-        name: engine.name,
-        description: engine.description,
-        problem: engine.problem,
-    };
-    Ok(listed.into_iter().map(choice).collect())
+    Ok(listed)
 }
 
 /// Returns the plugins as JSON, in the same form as in the list of engines, together with the
@@ -484,7 +470,7 @@ impl State {
     }
 }
 
-fn source_word(source: Source) -> &'static str {
+pub(crate) fn source_word(source: Source) -> &'static str {
     match source {
         Source::Builtin => "builtin",
         Source::Registered => "registered",

@@ -10,7 +10,7 @@ use std::fmt;
 
 use inquire::{InquireError, Select};
 
-use crate::engines::{self, EngineOption};
+use crate::engines::{self, Listed, source_word};
 use crate::error::CliError;
 use crate::terminal::one_line;
 use crate::{Global, OK, config, output, start};
@@ -18,14 +18,15 @@ use crate::{Global, OK, config, output, start};
 /// The number of characters of a description that are shown, so that an entry fits on a line.
 const SHOWN_WORDS: usize = 70;
 
-impl fmt::Display for EngineOption {
+/// One line of the list to choose from.
+impl fmt::Display for Listed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = self.problem.as_ref().unwrap_or(&self.description);
         write!(
             f,
             "{:<20} {:<10}  {}",
             self.name,
-            self.source,
+            source_word(self.source),
             one_line(words, SHOWN_WORDS)
         )
     }
