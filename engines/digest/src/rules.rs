@@ -20,6 +20,7 @@ mod own_words;
 mod permission;
 mod section;
 mod stated;
+mod words;
 mod wraps;
 
 pub(crate) use own_words::{is_output, item};

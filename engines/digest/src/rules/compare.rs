@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use super::declared;
 use super::directive::{self, LanguageNumber};
 use super::permission::Ending;
+use super::words::SHARED;
 use super::wraps::without_vocative;
 use crate::text::chars;
 
@@ -178,19 +179,13 @@ pub(super) fn key(rule: &str) -> String {
 
 /// A rule without words before it that say that it was said: "As I said, never push."
 fn without_lead(rule: &str) -> &str {
-    const SAID: &str = "said|told|mentioned|again|reminder|remember|gesagt|erwähnt|nochmal|erinnerung|dit|répète|rappel|\
-        rappelle|dije|dicho|repito|recuerda|recordatorio";
-    const CJK_SAID: [&str; 9] = [
-        "说过", "说了", "再说一遍", "提醒", "言った", "言いました", "もう一度", "繰り返",
-        "念のため",
-    ];
     let Some(end) = rule.find([',', ':', '，', '：', '、', '—', '–']) else {
         return rule;
     };
     let (lead, rest) = rule.split_at(end);
-    let is_word = |word: &str| SAID.split('|').any(|said| said.eq_ignore_ascii_case(word));
-    let is_said = lead.split(|c: char| !c.is_alphanumeric()).any(is_word)
-        || CJK_SAID.iter().any(|said| lead.contains(said));
+    let is_word = |word: &str| SHARED.lists("said", &word.to_ascii_lowercase());
+    let is_said =
+        lead.split(|c: char| !c.is_alphanumeric()).any(is_word) || SHARED.is_in("said cjk", lead);
     let rest =
         rest.trim_start_matches(|c: char| !c.is_alphanumeric() && !matches!(c, '`' | '/' | '"'));
     match is_said && chars(lead) <= 40 && !directive::is_directive(lead) && !rest.is_empty() {
@@ -264,35 +259,13 @@ fn names(rule: &str) -> BTreeSet<String> {
 /// Other words are cut, so that their forms are equal. Chinese and Japanese count by pairs of
 /// characters, and by characters that stand alone.
 pub(super) fn topic(rule: &str) -> BTreeSet<String> {
-    const COMMON: &str = "never|always|must|only|please|the|and|not|don't|dont|use|from|now|you|that|make|sure|any|\
-        all|every|are|for|with|may|can|again|instead|should|avoid|prefer|ever|without|this|its|into|when|also|plus|\
-        anymore|nie|niemals|immer|nur|nicht|bitte|der|die|das|den|und|verwende|nutze|jetzt|sofort|kein|keine|ein|\
-        eine|auf|verwenden|nutzen|statt|jamais|toujours|les|des|une|pas|utilise|utilisez|partir|maintenant|\
-        désormais|dans|que|sur|nunca|siempre|los|las|una|usa|uses|ahora|por|favor|sin|\
-        a|i|t|s|e|o|y|à|to|in|of|on|is|it|be|do|if|or|an|as|at|by|no|so|up|we|my|me|us|he|zu|im|am|um|ab|es|er|du|\
-        la|le|un|de|en|au|ce|se|je|tu|il|et|ou|ne|si|el|lo|al|su|te|ya|it's|i've|i'd|you're|hacer|hagas|haz|\
-        using|nutz|benutze|benutz|benutzen|nimm|nehmen|utiliser|utilise|emploie|utiliza|utilice|utilizar|usar|usemos|\
-        lass|lasst|uns|wir|nous|peut|peuvent|kann|pueden|immediately|simply|just|really|mit|aus|vor|von|bei|dem|des|einen|einem|einer|sind|direkt|gleich|einfach|\
-        directement|immédiatement|simplement|directamente|inmediatamente";
-    // What a sentence has that ends a rule.
-    const ENDING: &str = "allowed|fine|okay|ok|free|feel|changed|mind|actually|forget|ignore|scrap|drop|disregard|lift|\
-        cancel|rule|rules|restriction|constraint|instruction|about|earlier|longer|applies|apply|have|need|said|what|off|\
-        limits|directly|darfst|kannst|doch|wieder|erlaubt|ordnung|ist|vergiss|ignoriere|regel|gilt|mehr|gesagt|peux|\
-        pouvez|droit|finalement|autorisé|oublie|règle|applique|puedes|puede|permitido|olvida|regla|aplica|sí|\
-        let's|want|second|thought|after|welcome|forbidden|prohibited|banned|verboten|tabu|willkommen|dürft|könnt|dürfen|können|est|\
-        interdit|interdite|veux|permis|prohibido|prohibida|quiero|está";
-    const CUES: &str = "不要|必须|总是|始终|务必|禁止|不能|只能|从现在起|从现在开始|以后|今后|一律|请|\
-        使用|用|都|现在|可以|允许|了|忘掉|忘记|忽略|作废|取消|规则|规定|关于|那条|之前|的|直接|してはいけ|\
-        しないで|ないで|ください|必ず|絶対に|決して|常に|今後は|これからは|使って|使わ|してもかまいません|していい|\
-        してもいい|てもいい|ていい|てもかまいません|です|もう|やっぱり|やはり|还是|吧|改成|改为|改用|に変更して|に変えて|に切り替えて|每次|不再禁止|解禁|放开|随便|忘れて|無効|ルール|ではなく|だけ|許可し|ます|を|は|て|に";
     let lower = rule.to_lowercase().replace('’', "'");
     if lower
         .chars()
         .any(|c| directive::is_han(c) || directive::is_kana(c))
     {
-        let bare = CUES
-            .split('|')
-            .fold(lower, |text, cue| text.replace(cue, " "));
+        let cues = SHARED.all("in any rule cjk").iter();
+        let bare = cues.fold(lower, |text, cue| text.replace(cue, " "));
         let is_part = |c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-');
         let letters: Vec<char> = bare.chars().collect();
         let runs = letters.chunk_by(|one, next| {
@@ -312,11 +285,8 @@ pub(super) fn topic(rule: &str) -> BTreeSet<String> {
         }
         return pairs;
     }
-    let is_common = |word: &str| {
-        [COMMON, ENDING]
-            .iter()
-            .any(|list| list.split('|').any(|one| one == word))
-    };
+    let is_common =
+        |word: &str| SHARED.lists("in any rule", word) || SHARED.lists("in any end", word);
     let [german, spanish] = [LanguageNumber::German, LanguageNumber::Spanish]
         .map(|language| directive::reads_as(rule, language));
     // French joins short words to the next one: "n'utilise".

@@ -7,38 +7,42 @@
 //! Most words that mark a rule occur in complaints and reports too: "it always fails". So a form with a
 //! word such as *always* counts only if the sentence tells somebody what to do: the word begins the
 //! clause, follows *please* or a modal verb, or the clause begins with an imperative. Phrases such as
-//! *from now on* count anywhere. Other forms need no such word: "keep functions under 40 lines". Each
-//! language has a module with its words.
+//! *from now on* count anywhere. Other forms need no such word: "keep functions under 40 lines". The
+//! words are in a file for each language, and what is peculiar to it is in a module.
 
 mod chinese;
 mod english;
 mod french;
 mod german;
 mod japanese;
-mod patterns;
 mod shapes;
 mod spanish;
 mod tongue;
-mod words;
 
 use std::sync::LazyLock;
 
 use hashbrown::HashMap;
-use regex::RegexSet;
 
+use super::words::{SHARED, Table, clauses, flat};
 use super::{learned, own_words};
-use patterns::set;
-use words::{contains, flat, has};
 
-/// The common words of a language, and whether a sentence of it states a rule.
-type LanguageRules = (&'static str, fn(&str) -> bool);
+/// The words of a language, and whether a sentence of it states a rule.
+type LanguageRules = (LazyLock<Table>, fn(&Table, &str) -> bool);
 
-const LANGUAGES: [LanguageRules; 4] = [
-    (english::COMMON, english::states_rule),
-    (german::COMMON, german::states_rule),
-    (french::COMMON, french::states_rule),
-    (spanish::COMMON, spanish::states_rule),
+macro_rules! words_of {
+    ($name:literal) => {
+        LazyLock::new(|| Table::of(include_str!(concat!("words/", $name, ".txt"))))
+    };
+}
+
+static LANGUAGES: [LanguageRules; 4] = [
+    (words_of!("english"), english::states_rule),
+    (words_of!("german"), german::states_rule),
+    (words_of!("french"), french::states_rule),
+    (words_of!("spanish"), spanish::states_rule),
 ];
+static CHINESE: LazyLock<Table> = words_of!("chinese");
+static JAPANESE: LazyLock<Table> = words_of!("japanese");
 
 /// A language, by its place in [`LANGUAGES`].
 #[derive(Debug, Clone, Copy)]
@@ -50,26 +54,13 @@ pub(super) enum LanguageNumber {
 /// Which of the languages a common word is of.
 static COMMON: LazyLock<HashMap<&str, Vec<usize>>> = LazyLock::new(|| {
     let mut languages: HashMap<&str, Vec<usize>> = HashMap::new();
-    for (language, (common, _)) in LANGUAGES.iter().enumerate() {
-        for word in common.split('|') {
+    for (language, (words, _)) in LANGUAGES.iter().enumerate() {
+        for word in words.all("common") {
             languages.entry(word).or_default().push(language);
         }
     }
     languages
 });
-
-/// What makes a clause an order for the moment or for one place, or a denial, in any language.
-static NO_RULES: LazyLock<RegexSet> = LazyLock::new(|| {
-    set(&[
-        r" (?:don't|do not) [^|]*(?:yet|now) (?:\||$)",
-        r" (?:this time|for now|for the moment|for the time being|noch nicht|diesmal|dieses mal|vorerst|fürs erste|im moment|jetzt nicht|pas encore|cette fois|pour l'instant|pour le moment|pas maintenant|todavía no|aún no|esta vez|por ahora|de momento|por el momento|ahora no) ",
-        r" (?:only|just|nur|bloß|solo|sólo|uniquement|seulement|juste|que) [^|]*(?:lines?|zeilen?|lignes?|líneas?) \d",
-        r" (?:didn't say|did not say|never said|nicht gesagt|nie gesagt|pas dit|jamais dit|no dije|nunca dije|no he dicho) ",
-    ])
-});
-/// The same in languages without spaces between words.
-const NO_RULES_CJK: &str = "先不要|先别|暂时|这次|现在不要|现在别|不总是|不是总|没说过|我没说不|我没说你|今回は|今は|とりあえず|ひとまず|必ずしも|\
-    わけではない|言っていない|言ってない|라고 했|라고 말했";
 
 /// A sentence with the form of a rule is none below this score.
 const DENIED: f32 = -3.0;
@@ -94,8 +85,8 @@ fn may_be_rule(sentence: &str) -> bool {
     letters.count() >= 6
         && !lower.starts_with(['#', '|', '<'])
         && !lower.ends_with(['?', '？', ':', '：'])
-        && !contains(lower, NO_RULES_CJK)
-        && !NO_RULES.is_match(&flat(lower))
+        && !SHARED.is_in("no rules cjk", lower)
+        && !SHARED.matches("no rules", &flat(lower))
 }
 
 /// Whether a sentence has the form of a rule.
@@ -104,24 +95,24 @@ fn has_form(sentence: &str) -> bool {
     let lower = lower.trim();
     let is_question = lower.ends_with(['?', '？']);
     let head = lower.split_once([':', '：']).map(|(head, _)| head);
-    if contains(lower, NO_RULES_CJK) || head.is_some_and(own_words::asks_to_translate) {
+    if SHARED.is_in("no rules cjk", lower) || head.is_some_and(own_words::asks_to_translate) {
         return false;
     }
     // Japanese has Han characters as well, so kana are looked for first.
     if lower.chars().any(is_kana) {
-        return !is_question && japanese::states_rule(lower);
+        return !is_question && japanese::states_rule(&JAPANESE, lower);
     }
     // A single one may be a name or a unit in a sentence of another language.
     let han = lower.chars().filter(|c| is_han(*c)).count();
     if han >= 2 {
-        return !is_question && chinese::states_rule(lower);
+        return !is_question && chinese::states_rule(&CHINESE, lower);
     }
     if lower
         .chars()
         .any(|c| ('\u{ac00}'..='\u{d7af}').contains(&c))
     {
-        let is_report = contains(lower, "실패|오류");
-        return !is_question && !is_report && contains(lower, "하지 마|반드시|항상|절대");
+        let is_report = SHARED.is_in("korean reports", lower);
+        return !is_question && !is_report && SHARED.is_in("korean rules", lower);
     }
     let flat = lasting(flat(lower));
     // "Never push, ok?" is a rule, and "do you always push?" is none.
@@ -147,7 +138,7 @@ fn has_form(sentence: &str) -> bool {
         .filter(|(_, count)| *count == most);
     likely
         .into_iter()
-        .any(|((_, states_rule), _)| states_rule(&flat))
+        .any(|((words, states_rule), _)| states_rule(words, &flat))
 }
 
 /// The number of common words that a sentence has of each language.
@@ -170,33 +161,24 @@ pub(super) fn reads_as(sentence: &str, language: LanguageNumber) -> bool {
 
 /// Returns a sentence up to the clause that makes it no rule: what follows belongs to that clause.
 fn lasting(flat: String) -> String {
-    if !NO_RULES.is_match(&flat) {
+    let is_rule = |text: &str| !SHARED.matches("no rules", text);
+    if is_rule(&flat) {
         return flat;
     }
-    let clauses = words::clauses(&flat).map(|clause| format!(" {clause} | "));
-    clauses
-        .take_while(|clause| !NO_RULES.is_match(clause))
-        .collect()
+    let clauses = clauses(&flat).map(|clause| format!(" {clause} | "));
+    clauses.take_while(|clause| is_rule(clause)).collect()
 }
 
 /// Whether a sentence forbids something rather than demanding it.
 pub(super) fn is_negative(sentence: &str) -> bool {
-    const WORDS: &str = "never|not|don't|dont|no|avoid|mustn't|shouldn't|cannot|can't|without|stop|nie|niemals|\
-        nicht|kein|keine|keinen|keinem|vermeide|jamais|pas|évite|évitez|sans|interdit|nunca|jamás|evita|sin|prohibido|\
-        forbidden|verboten";
-    const CJK: &str = "不|别|禁止|勿|ない|ません|するな|마|避け|禁|なし|ぬ|杜绝|無|避免|停止|取消";
     let lower = sentence.to_lowercase().replace('’', "'");
-    has(&flat(&lower), WORDS) || contains(sentence, CJK)
+    SHARED.has("negative", &flat(&lower)) || SHARED.is_in("negative cjk", sentence)
 }
 
 /// Whether a sentence says that it changes what held before.
 pub(super) fn changes_course(sentence: &str) -> bool {
-    const WORDS: &str = "from now on|instead|going forward|changed my mind|scratch that|anymore|no longer|may now|\
-        can now|again|ab jetzt|ab sofort|von jetzt an|doch|stattdessen|künftig|désormais|dorénavant|plutôt|\
-        à partir de maintenant|finalement|a partir de ahora|de ahora en adelante|ahora|mejor|actually";
-    const CJK: &str = "从现在|今后|改为|改成|改用|以后|不再|今後|これから|やっぱり|やはり|代わりに";
     let lower = sentence.to_lowercase().replace('’', "'");
-    has(&flat(&lower), WORDS) || contains(&lower, CJK)
+    SHARED.has("changes", &flat(&lower)) || SHARED.is_in("changes cjk", &lower)
 }
 
 pub(super) fn is_han(c: char) -> bool {

@@ -13,84 +13,10 @@ use std::ops::Range;
 use contexture_contract::OwnWords;
 
 use super::declared;
+use super::words::{SHARED, spaced};
 
 /// A quote is no longer than this, so that a text of nothing but quotation marks takes linear time.
 const QUOTE_BYTES: usize = 2_000;
-/// Orders to translate the text after them.
-const TRANSLATES: [&str; 11] = [
-    "translate ", "übersetze", "übersetz ", "traduis", "traduisez", "traduce", "traduzca",
-    "翻译成", "译成", "訳して", "번역",
-];
-/// If a line ends with a colon and has one of these words, it announces text of somebody else.
-const SAYS: [&str; 18] = [
-    "says", "said", "wrote", "writes", "reads", "pasted", "prints", "printed", "sagt", "schreibt",
-    "steht", "dit", "écrit", "dice", "snippet", "quote", "trace", "stack",
-];
-/// So does a line with one of these, unless it tells what the user is about to speak of: "For the
-/// log:", "Error handling:".
-const SOURCES: [&str; 31] = [
-    "log", "logs", "output", "outputs", "error", "errors", "readme", "docs", "documentation",
-    "guide", "mail", "mails", "email", "emails", "e-mail", "article", "changelog", "ticket",
-    "tickets", "ausgabe", "meldung", "fehlermeldung", "doku", "protokoll", "sortie", "erreur",
-    "erreurs", "journal", "salida", "registro", "readme.md",
-];
-/// The same in languages without spaces between words.
-const CJK_SOURCES: [&str; 9] = [
-    "日志", "输出", "报错", "文档", "邮件", "ログ", "出力", "エラー", "メール",
-];
-/// Words that such a line begins with if it names a topic.
-const TOPICS: [&str; 19] = [
-    "for", "about", "when", "regarding", "concerning", "on", "to", "für", "bei", "zu", "wenn",
-    "pour", "quand", "concernant", "para", "sobre", "cuando", "关于", "对于",
-];
-/// Ends of such a line in Chinese and Japanese.
-const TOPIC_ENDS: [&str; 7] = ["时", "方面", "場合", "ときは", "時は", "では", "について"];
-/// Words after which a source is still the last word of its phrase: "the output of the tests".
-const AFTER_SOURCES: [&str; 24] = [
-    "of", "from", "for", "in", "on", "at", "when", "if", "i", "we", "it", "that", "after", "is",
-    "was", "with", "by", "message", "von", "aus", "de", "du", "des", "del",
-];
-/// If a line ends with a colon or is a heading and has one of these words, the list below it has
-/// rules.
-const ANNOUNCES_RULES: [&str; 10] = [
-    "never", "always", "don't", "do not", "niemals", "immer", "jamais", "toujours", "nunca",
-    "siempre",
-];
-/// The same for these, also if nothing but the list shows that the line is its head.
-const NAMES_RULES: [&str; 35] = [
-    "remember", "rule", "convention", "guideline", "constraint", "requirement", "regel", "vorgabe",
-    "anforderung", "règle", "contrainte", "exigence", "regla", "requisito", "restriccion",
-    "restricción", "consignes", "normas", "规则", "规范", "约定", "规矩", "守则", "准则", "要求",
-    "注意事", "ルール", "規則", "守って", "きまり", "決まり", "follow these", "stick to these",
-    "house style", "style guide",
-];
-/// If a short line with one of these words ends with a colon or is a heading, the list below it has
-/// what is forbidden.
-const FORBIDS: &str = "don'ts|donts|forbidden|prohibited|banned|disallowed|not allowed|not permitted|off limits|\
-    off-limits|hands off|no-go|no-gos|no go|no gos|taboo|avoid|not to do|verboten|verbote|verbot|nicht erlaubt|\
-    nicht gestattet|nicht zu tun|nicht will|nicht möchte|nicht sehen will|unerwünscht|tabu|finger weg|hände weg|\
-    vermeide|vermeiden|interdit|interdits|interdite|interdites|interdiction|interdictions|pas autorisé|pas permis|\
-    ne pas faire|ne faut pas faire|ne veux pas|éviter|évite|évitez|à proscrire|prohibido|prohibida|prohibidos|\
-    prohibidas|prohibición|prohibiciones|no permitido|no permitidos|no hacer|no quiero|evita|evitar|evite";
-/// The same in languages without spaces between words.
-const CJK_FORBIDS: [&str; 15] = [
-    "禁止", "严禁", "禁忌", "禁区", "不准", "不许", "不得", "不允许", "不可以", "不要做", "红线",
-    "しないこと", "してはいけ", "だめなこと", "ＮＧ",
-];
-/// Words of a head that say no more than that rules follow.
-const PLAIN_WORDS: &str = "house|coding|code|general|key|core|main|basic|standing|global|additional|other|more|new|\
-    current|project|repo|repository|codebase|team|development|agent|agents|ai|style|my|our|your|the|these|\
-    this|those|some|few|a|an|all|of|for|here|are|is|that|which|following|please|follow|stick|to|and|know|keep|in|mind|\
-    things|always|important|i|you|we|have|want|need|should|must|allgemeine|unsere|meine|die|der|das|diese|dieses|\
-    folgende|folgenden|hier|sind|für|bitte|beachte|projekt|einige|und|wichtige|nos|mes|les|des|ces|voici|suivantes|\
-    suivants|à|respecter|de|du|ce|projet|quelques|générales|mis|nuestras|las|los|estas|siguientes|del|proyecto|este|\
-    algunas|generales|aquí|están|son|por|favor|sigue";
-/// The same in languages without spaces between words.
-const CJK_PLAIN_WORDS: [&str; 25] = [
-    "以下", "几条", "这些", "一些", "我们", "我", "团队", "的", "是", "请", "遵守", "本", "项目",
-    "代码", "开发", "项", "項", "次", "この", "私", "プロジェクト", "ほしいこと", "こと", "の",
-    "は",
-];
 /// A head without a colon has no more words than this.
 const HEAD_WORDS: usize = 6;
 /// Beginnings of lines that programs print, in lower case.
@@ -133,21 +59,20 @@ pub(super) fn announces_rules(line: &str) -> bool {
         return false;
     }
     let lower = line.to_lowercase();
-    has(&lower, &ANNOUNCES_RULES) || has(&lower, &NAMES_RULES) || forbids(&lower)
+    SHARED.is_in("announces rules", &lower) || names_any(&lower) || forbids(&lower)
 }
 
 /// Whether the head of a list has more than an adverb that a report may have, too: "It never worked on:".
 pub(super) fn says_what_holds(head: &str) -> bool {
-    const WANTS: &str = "want|möchte|veux|souhaite|quiero|deseo";
     let lower = head.to_lowercase();
-    has(&lower, &NAMES_RULES) || forbids(&lower) || has_word(&spaced(&lower), WANTS)
+    names_any(&lower) || forbids(&lower) || SHARED.has("wants", &spaced(&lower))
 }
 
 /// Whether a short line is nothing but the name of what is forbidden.
 fn forbids(lower: &str) -> bool {
     let words = spaced(lower);
-    words.split_whitespace().count() <= HEAD_WORDS && has_word(&words, FORBIDS)
-        || has(lower, &CJK_FORBIDS)
+    words.split_whitespace().count() <= HEAD_WORDS && SHARED.has("forbids", &words)
+        || SHARED.is_in("forbids cjk", lower)
         || lower.trim_end_matches([':', '：']).trim() == "ng"
 }
 
@@ -155,15 +80,16 @@ fn forbids(lower: &str) -> bool {
 pub(super) fn is_name_of_rules(head: &str) -> bool {
     let lower = head.to_lowercase();
     let is_plain = |word: &str| match word.chars().all(|c| c < '\u{2000}') {
-        true => PLAIN_WORDS.split('|').any(|plain| plain == word) || has(word, &NAMES_RULES),
+        true => SHARED.lists("plain", word) || names_any(word),
         false => {
-            let parts = NAMES_RULES.iter().chain(&CJK_PLAIN_WORDS);
+            let parts = ["names rules", "plain cjk"].map(|name| SHARED.all(name));
+            let parts = parts.into_iter().flatten();
             parts
                 .fold(word.to_owned(), |rest, part| rest.replace(part, ""))
                 .is_empty()
         }
     };
-    has(&lower, &NAMES_RULES) && spaced(&lower).split_whitespace().all(is_plain) && !forbids(&lower)
+    names_any(&lower) && spaced(&lower).split_whitespace().all(is_plain) && !forbids(&lower)
 }
 
 /// Whether the item of a list is a line that a program printed, such as a place in a file.
@@ -177,25 +103,6 @@ pub(super) fn is_printed(item: &str) -> bool {
     writer(item, &item.to_lowercase()) == Writer::Program || item.split_whitespace().any(is_place)
 }
 
-/// The words of a text, each with a space on both sides.
-fn spaced(lower: &str) -> String {
-    let lower = lower.replace('’', "'");
-    let words = lower.split(|c: char| !c.is_alphanumeric() && !matches!(c, '\'' | '-'));
-    let words: Vec<&str> = words
-        .filter(|word| word.contains(char::is_alphanumeric))
-        .collect();
-    format!(" {} ", words.join(" "))
-}
-
-/// Whether a text of [`spaced`] words has one of a list with bars between them.
-fn has_word(words: &str, list: &str) -> bool {
-    let is_whole = |(at, part): (usize, &str)| {
-        words[..at].ends_with(' ') && words[at + part.len()..].starts_with(' ')
-    };
-    list.split('|')
-        .any(|part| words.match_indices(part).any(is_whole))
-}
-
 /// Whether a line without a colon names rules, which makes it the head of the list that follows it.
 pub(super) fn names_rules(line: &str) -> bool {
     let lower = line.to_lowercase();
@@ -205,22 +112,20 @@ pub(super) fn names_rules(line: &str) -> bool {
     };
     let is_sentence = lower.ends_with(['.', '!', '?', ',', ';', '。', '！', '？', '，', '；']);
     // "Fix the rules" is a request, and "Rules for this project" and "Our house rules" are heads.
-    let is_head = has(first, &NAMES_RULES)
-        || words.len() <= 3 && has(last, &NAMES_RULES) && !words.contains(&"the");
+    let is_head =
+        names_any(first) || words.len() <= 3 && names_any(last) && !words.contains(&"the");
     words.len() <= HEAD_WORDS && is_head && !is_sentence
 }
 
-fn has(text: &str, words: &[&str]) -> bool {
-    words.iter().any(|word| text.contains(word))
+fn names_any(lower: &str) -> bool {
+    SHARED.is_in("names rules", lower)
 }
 
 /// Whether the text before a colon asks to translate what follows it.
 pub(super) fn asks_to_translate(lower: &str) -> bool {
     // The last word ends with the text.
-    has(
-        &format!("{} ", lower.trim_end_matches([':', '：'])),
-        &TRANSLATES,
-    )
+    let text = format!("{} ", lower.trim_end_matches([':', '：']));
+    SHARED.is_in("translates", &text)
 }
 
 /// Whether a line that ends with a colon announces text of somebody else.
@@ -228,41 +133,39 @@ fn announces_others(lower: &str, next: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || "'-_.".contains(c);
     let words = lower.split(|c: char| !is_word(c));
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
-    let is_said = |word: &&str| SAYS.contains(word);
     if asks_to_translate(lower)
-        || words.iter().any(is_said)
+        || words.iter().any(|word| SHARED.lists("says", word))
         || words.windows(2).any(|two| two == ["got", "this"])
     {
         return true;
     }
     let first = words.first().copied().unwrap_or_default();
+    let is_source = |word: &str| SHARED.lists("sources", word);
     let names_source = words.iter().enumerate().any(|(at, word)| {
         let follows = words.get(at + 1);
         let ends = follows.is_none_or(|next| {
-            AFTER_SOURCES.contains(next)
-                || SOURCES.contains(next)
+            SHARED.lists("behind sources", next)
+                || is_source(next)
                 || next.starts_with(|c: char| c.is_ascii_digit())
         });
-        SOURCES.contains(word) && ends
+        is_source(word) && ends
     });
-    let is_topic = TOPICS.contains(&first)
+    let is_topic = SHARED.lists("topics", first)
         // "In the guide:" may be about the guide as well as a quote from it.
         || first == "in" && super::directive::is_directive(next);
     if names_source && !is_topic {
         return true;
     }
     let head = lower.trim_end_matches([':', '：', ' ']);
-    let is_cjk_topic = || {
-        TOPICS.iter().any(|topic| lower.starts_with(topic)) && !first.is_ascii()
-            || TOPIC_ENDS.iter().any(|end| head.ends_with(end))
-    };
+    let is_cjk_topic =
+        || SHARED.begins("topics", lower) && !first.is_ascii() || SHARED.ends("topic ends", head);
     // ログ is a part of ログイン.
     let is_whole = |(at, word): (usize, &str)| {
         let next = lower[at + word.len()..].chars().next();
         !next.is_some_and(|c| ('\u{30a1}'..='\u{30fe}').contains(&c))
     };
     let has_cjk_source = || {
-        let mut words = CJK_SOURCES.iter();
+        let mut words = SHARED.all("sources cjk").iter();
         words.any(|word| lower.match_indices(word).any(is_whole))
     };
     !lower.is_ascii() && has_cjk_source() && !is_cjk_topic()

@@ -9,6 +9,7 @@ use std::ops::Range;
 use super::compare::{is_name, topic};
 use super::directive::{self, LanguageNumber};
 use super::permission::Ending;
+use super::words::SHARED;
 use super::wraps::{begins_exception, begins_rule, joined, without_vocative};
 use super::{MOST_CHARS, declared, own_words};
 use crate::text::{chars, clip, one_line, sentences};
@@ -336,10 +337,6 @@ fn is_rule(sentence: &str) -> bool {
 
 /// Whether a piece is no whole sentence, because it ends with an abbreviation or an ordinal number.
 fn is_cut_short(before: &str, next: &str) -> bool {
-    /// Words that no capital letter marks as an abbreviation.
-    const SHORT: [&str; 9] = [
-        "etc", "vs", "bzw", "no", "cf", "ca", "approx", "resp", "inkl",
-    ];
     let Some(bare) = before.strip_suffix('.') else {
         return false;
     };
@@ -375,5 +372,5 @@ fn is_cut_short(before: &str, next: &str) -> bool {
         || is_doubled
         || length <= 4 && first.starts_with(|c: char| c.is_ascii_digit())
         || length <= 4 && starts_high && is_small && is_part()
-        || !is_capital && SHORT.contains(&word)
+        || !is_capital && SHARED.lists("abbreviations", word)
 }

@@ -5,31 +5,13 @@
 //! Lines without punctuation may as well be rules of their own, so a line goes on in the next one
 //! only if there is a sign of it.
 
+use super::words::SHARED;
 use super::{declared, own_words};
 
 /// A line that is shorter than this, in columns, is not wrapped for its width.
 const WIDE: usize = 40;
-/// Words that end no sentence. A line that ends with one goes on in the next.
-const OPEN_ENDS: [&str; 107] = [
-    "the", "a", "an", "and", "or", "of", "to", "at", "for", "from", "with", "without", "into",
-    "than", "as", "if", "when", "unless", "which", "must", "should", "shall", "may", "is", "are",
-    "be", "your", "my", "our", "their", "any", "every", "der", "die", "den", "dem", "des", "ein",
-    "eine", "einen", "einem", "einer", "und", "oder", "von", "im", "für", "mit", "ohne", "bei",
-    "dass", "wenn", "bevor", "muss", "darf", "soll", "sollte", "kein", "keine", "keinen", "jede",
-    "jeder", "jeden", "le", "la", "les", "un", "une", "du", "et", "ou", "de", "à", "au", "aux",
-    "dans", "avec", "sans", "pour", "par", "que", "qui", "quand", "doit", "doivent", "ne",
-    "chaque", "mon", "ma", "mes", "el", "los", "las", "una", "y", "o", "del", "al", "con", "sin",
-    "por", "para", "cuando", "debe", "deben", "cada", "mis",
-];
 /// Japanese particles that end no sentence.
 const OPEN_PARTICLES: [char; 4] = ['を', 'は', 'が', 'の'];
-/// Words that a rule of its own may begin with. In a text without full stops, a line that begins with
-/// one is not the rest of the line before it.
-const FIRST_WORDS: [&str; 32] = [
-    "never", "always", "don't", "dont", "do", "please", "only", "make", "use", "avoid", "prefer",
-    "keep", "no", "nie", "niemals", "immer", "bitte", "nur", "kein", "keine", "nutze", "verwende",
-    "jamais", "toujours", "ne", "pas", "utilise", "nunca", "siempre", "usa", "solo", "sin",
-];
 /// A paragraph has no more lines than this if its end is looked for.
 const MOST_LINES: usize = 20;
 
@@ -64,7 +46,7 @@ fn goes_on(line: &str, is_in_item: bool, rest: &str) -> bool {
     let last = before.rsplit(' ').next().unwrap_or_default();
     let is_open = before.ends_with([',', '，', '、'])
         || before.ends_with(OPEN_PARTICLES)
-        || OPEN_ENDS.contains(&last.to_lowercase().as_str());
+        || SHARED.lists("open ends", &last.to_lowercase());
     let is_exception = begins_exception(after) && !after.ends_with([':', '：']);
     if is_open || is_in_item && next.starts_with("  ") || is_exception {
         return true;
@@ -84,23 +66,18 @@ fn goes_on(line: &str, is_in_item: bool, rest: &str) -> bool {
 
 /// Returns a sentence without whom it is said to, if it begins with it: "@agent", or "hey claude".
 pub(super) fn without_vocative(sentence: &str) -> Option<&str> {
-    const GREETINGS: [&str; 8] = [
-        "hey", "hi", "hello", "hallo", "salut", "bonjour", "hola", "yo",
-    ];
     let (first, rest) = sentence.trim_start().split_once(' ')?;
     if first.starts_with('@') {
         return Some(rest);
     }
-    let is_greeting = GREETINGS
-        .iter()
-        .any(|word| word.eq_ignore_ascii_case(first));
+    let is_greeting = SHARED.lists("greetings", &first.to_ascii_lowercase());
     let (name, rest) = rest.split_once(' ')?;
     (is_greeting && !begins_rule(name)).then_some(rest)
 }
 
 /// Whether a rule of its own may begin with a word.
 pub(super) fn begins_rule(word: &str) -> bool {
-    FIRST_WORDS.contains(&word)
+    SHARED.lists("first words", word)
 }
 
 /// Whether a line may be a part of a wrapped sentence, and is neither a heading nor a table.
@@ -128,11 +105,5 @@ fn ends(line: &str) -> bool {
 /// Whether a sentence limits the rule before it. Such a sentence is kept with its rule: if "Unless
 /// I say so." were cut off, "Never push." would be another rule.
 pub(super) fn begins_exception(sentence: &str) -> bool {
-    const WORDS: [&str; 22] = [
-        "not even", "even if", "except", "unless", "the only exception", "no exceptions",
-        "exception:", "nicht einmal", "auch nicht", "außer", "ausnahme", "keine ausnahme", "sauf",
-        "même", "excepto", "salvo", "ni siquiera", "除非", "例外", "ただし", "除了", "即使",
-    ];
-    let lower = sentence.to_lowercase();
-    WORDS.iter().any(|word| lower.starts_with(word))
+    SHARED.begins("exceptions", &sentence.to_lowercase())
 }
