@@ -81,7 +81,6 @@ use outline::{Line, outline};
 use rank::Facts;
 use render::{Page, SaidBeside};
 use span::Span;
-use surroundings::Surroundings;
 
 /// The largest size of a text. It limits characters, and optionally tokens too. The text has to
 /// keep both limits.
@@ -275,12 +274,8 @@ impl<'a> Digest<'a> {
     /// texts, such as their section of rules. The facts and the user's words in these texts are not
     /// repeated, so a rule for which their section has no room is quoted like any other words.
     pub fn render_beside(&self, beside: &TextsBeside, budget: Budget<'_>) -> String {
-        let mut surroundings = Surroundings::of(&self.span);
         let beside = SaidBeside::of(&self.facts, &self.lines, beside);
-        budget.fit(|max_chars| {
-            let page = self.page(&mut surroundings, max_chars);
-            page.beside(&beside).summary()
-        })
+        budget.fit(|max_chars| self.page(max_chars).beside(&beside).summary())
     }
 
     /// Returns about how many characters a summary needs to have every line and to name every fact
@@ -300,9 +295,8 @@ impl<'a> Digest<'a> {
     /// requests, and the highest ranked facts. They are lines under headings, to be [merged](merge)
     /// into the summary. The result is empty if nothing is missing.
     pub fn missing_from(&self, summary: &str, budget: Budget<'_>) -> String {
-        let mut surroundings = Surroundings::of(&self.span);
         budget.fit(|max_chars| {
-            let page = self.page(&mut surroundings, max_chars);
+            let page = self.page(max_chars);
             page.with_key_lines(summary).missing(summary)
         })
     }
@@ -310,17 +304,12 @@ impl<'a> Digest<'a> {
     /// Like [`missing_from`](Self::missing_from), with facts only. Use it for the summary of a part of
     /// a conversation, which does not say how to go on.
     pub fn facts_missing_from(&self, summary: &str, budget: Budget<'_>) -> String {
-        let mut surroundings = Surroundings::of(&self.span);
-        budget.fit(|max_chars| self.page(&mut surroundings, max_chars).missing(summary))
+        budget.fit(|max_chars| self.page(max_chars).missing(summary))
     }
 
-    fn page<'d, 'l>(
-        &'d self,
-        surroundings: &'l mut Surroundings<'d>,
-        max_chars: usize,
-    ) -> Page<'d, 'l> {
+    fn page(&self, max_chars: usize) -> Page<'_> {
         Page::new(
-            &self.span, &self.facts, &self.lines, self.language, surroundings, max_chars,
+            &self.span, &self.facts, &self.lines, self.language, max_chars,
         )
     }
 }

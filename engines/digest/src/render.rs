@@ -20,7 +20,7 @@ use crate::rank::{Fact, Facts};
 use crate::sections::Section;
 use crate::shown::Terms;
 use crate::span::Span;
-use crate::surroundings::Surroundings;
+use crate::surroundings;
 use crate::text::{LEFT_OUT, chars, contains, line_around, shorten_middle, unmarked};
 
 /// The share of the budget for new lines without facts: at least the first number, and up to the
@@ -83,12 +83,11 @@ impl SaidBeside {
 }
 
 /// A summary that is being fitted into its budget. `room` is the number of characters left.
-pub(crate) struct Page<'d, 'l> {
+pub(crate) struct Page<'d> {
     span: &'d Span<'d>,
     facts: &'d Facts,
     lines: &'d [Line],
     language: Language,
-    surroundings: &'l mut Surroundings<'d>,
     room: usize,
     /// The weight of a fact in several messages. See [`AGAIN`].
     again: f32,
@@ -125,13 +124,12 @@ struct Candidate {
     line: usize,
 }
 
-impl<'d, 'l> Page<'d, 'l> {
+impl<'d> Page<'d> {
     pub(crate) fn new(
         span: &'d Span<'d>,
         facts: &'d Facts,
         lines: &'d [Line],
         language: Language,
-        surroundings: &'l mut Surroundings<'d>,
         max_chars: usize,
     ) -> Self {
         Self {
@@ -139,7 +137,6 @@ impl<'d, 'l> Page<'d, 'l> {
             facts,
             lines,
             language,
-            surroundings,
             room: max_chars,
             again: 1.0,
             said_lines: vec![false; lines.len()],
@@ -559,7 +556,8 @@ impl<'d, 'l> Page<'d, 'l> {
                 continue;
             };
             let place = self.fact(*first).start..self.fact(*last).end;
-            if let Some(words) = self.surroundings.words(excerpt.source, place.clone()) {
+            let source = &self.span.sources[excerpt.source].text;
+            if let Some(words) = surroundings::words(source, place.clone()) {
                 let more = chars(words.trim()).saturating_sub(chars(&excerpt.text));
                 longer.push((more, at, place));
             }
@@ -573,7 +571,8 @@ impl<'d, 'l> Page<'d, 'l> {
             let excerpt = &mut excerpts[at];
             let known = chars(&excerpt.text);
             let most = known + self.room;
-            let Some(quote) = self.surroundings.quote(excerpt.source, place, most) else {
+            let source = &self.span.sources[excerpt.source].text;
+            let Some(quote) = surroundings::quote(source, place, most) else {
                 continue;
             };
             let holds_all = excerpt
