@@ -12,7 +12,7 @@ mod proposing;
 use contexture_digest::Readings;
 use contexture_engine_api::{
     BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Cut, Decision, Delivery,
-    EngineError, Entry, LogLevel, ModelAnswer, ModelFailure, OpenRequest, Outcome, Services,
+    EngineError, Entry, ModelAnswer, ModelFailure, OpenRequest, Outcome, Services,
     StandaloneEngine, Usage, WindowState, grouped,
 };
 use contexture_summaries::{Headroom, Sizes, SummaryCycle};
@@ -33,7 +33,7 @@ const PREPARE_FROM: f64 = 0.80;
 /// conversation, and replaces the messages between them with a structured summary.
 ///
 /// Each instance serves one session. The host opens it through [`StandaloneEngine::open`], which
-/// fails with [`EngineError::Settings`] if the `compression` section has a value out of range.
+/// fails with [`EngineError::Settings`] if the `compression` section has a value of a wrong type.
 pub struct Compressor {
     settings: CompressionSettings,
     services: Services,
@@ -56,15 +56,10 @@ pub struct Compressor {
 
 impl StandaloneEngine for Compressor {
     fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
-        let settings = CompressionSettings::from_json(request.settings)
-            .map_err(|error| EngineError::Settings(error.to_string()))?;
-        for warning in settings.warnings() {
-            request.services.log(LogLevel::Warn, warning);
-        }
         Ok(Self {
             cycle: SummaryCycle::open(request.data_dir, request.services.clone()),
             services: request.services.clone(),
-            settings,
+            settings: request.settings()?,
             headroom: Headroom::default(),
             window: request.window.clone(),
             reported_tokens: None,

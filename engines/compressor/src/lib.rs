@@ -27,7 +27,7 @@ mod plan;
 mod settings;
 
 pub use engine::Compressor;
-pub use settings::{Budgets, CompressionSettings, PROTECT_FIRST_N, SettingsError};
+pub use settings::{Budgets, CompressionSettings, PROTECT_FIRST_N};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -1,14 +1,13 @@
 //! The `compression` section of the configuration, and the token budgets that follow from it.
 //!
-//! [`CompressionSettings`] is the section itself. Its values are checked when it is read, and an
-//! error names the key, the value and what is allowed. [`Budgets::for_window`] turns the ratios
-//! into tokens for a concrete window: the threshold at which a compaction is due, the room for the
-//! protected tail, and the size of a summary. `room_for_prompt` and `share` are the arithmetic that
-//! the rest of the crate uses.
+//! [`CompressionSettings`] is the section itself. The host checks its values against the schema of
+//! its configuration before the engine gets them. [`Budgets::for_window`] turns the ratios into
+//! tokens for a concrete window: the threshold at which a compaction is due, the room for the
+//! protected tail, and the size of a summary. `share` is the arithmetic that the rest of the crate
+//! uses.
 
 use contexture_engine_api::WindowState;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// The number of messages protected at the start of the conversation. The system prompt counts as
 /// the first of them, so that two messages of the history are protected if there is one.
@@ -25,10 +24,10 @@ const MAX_SUMMARY_SHARE: f64 = 0.05;
 /// The largest budget of a summary in tokens, however large the window is.
 const MAX_SUMMARY_TOKENS: u64 = 12_000;
 
-/// The settings under `compression`. A missing or `null` key gets its default, and unknown keys are
-/// ignored here, because the host's configuration reports them.
+/// The settings under `compression`. A missing key gets its default, and unknown keys are ignored
+/// here, because the host's configuration reports them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Unchecked")]
+#[serde(default)]
 pub struct CompressionSettings {
     /// Whether to compact automatically. Default: true. If it is false, only a forced compaction
     /// runs.
@@ -43,43 +42,8 @@ pub struct CompressionSettings {
     /// too little room, a compaction protects fewer.
     pub protect_last_n: usize,
     /// An absolute cap on the threshold, in tokens. It can make a compaction due before `threshold`
-    /// does. Default: none. If the value is not a positive whole number, there is no cap and
-    /// [`warnings`] says so.
-    ///
-    /// [`warnings`]: Self::warnings
+    /// does. Default: none.
     pub max_threshold_tokens: Option<u64>,
-    #[serde(skip)]
-    warnings: Vec<String>,
-}
-
-/// A setting with a value that it cannot have. Its text names the key and says what is allowed, so
-/// it can be shown to the user as it is.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SettingsError {
-    /// A key of the section has a value of the wrong type or out of its range.
-    #[error("`compression.{key}` is {value}; it must be {allowed}")]
-    OutOfRange {
-        /// The name of the key, without the name of the section.
-        key: &'static str,
-        /// The rejected value as JSON text, as it stands in the configuration.
-        value: String,
-        /// The allowed values in words, such as "a number from 0.0 to 1.0".
-        allowed: &'static str,
-    },
-    /// The section is not a mapping. The text is the error of the JSON parser.
-    #[error("`compression` cannot be read: {0}; it must be a mapping such as `threshold: 0.5`")]
-    NotASection(String),
-}
-
-/// The section as the user wrote it. The values are checked one by one, so that an error can name
-/// the key.
-#[derive(Deserialize)]
-struct Unchecked {
-    enabled: Option<Value>,
-    threshold: Option<Value>,
-    target_ratio: Option<Value>,
-    protect_last_n: Option<Value>,
-    max_threshold_tokens: Option<Value>,
 }
 
 impl Default for CompressionSettings {
@@ -90,106 +54,8 @@ impl Default for CompressionSettings {
             target_ratio: 0.20,
             protect_last_n: 20,
             max_threshold_tokens: None,
-            warnings: Vec::new(),
         }
     }
-}
-
-impl CompressionSettings {
-    /// Reads the section from JSON text. The text `{}` gives the defaults.
-    ///
-    /// # Errors
-    /// [`SettingsError`] if the text is not a JSON object or if a value is out of range. It names
-    /// the key, its value and what is allowed.
-    pub fn from_json(text: &str) -> Result<Self, SettingsError> {
-        serde_json::from_str::<Unchecked>(text)
-            .map_err(|error| SettingsError::NotASection(error.to_string()))?
-            .try_into()
-    }
-
-    /// Warnings about settings that are ignored rather than refused, as full sentences. Empty if
-    /// everything is in order.
-    pub fn warnings(&self) -> &[String] {
-        &self.warnings
-    }
-}
-
-impl TryFrom<Unchecked> for CompressionSettings {
-    type Error = SettingsError;
-
-    fn try_from(written: Unchecked) -> Result<Self, SettingsError> {
-        let mut settings = Self::default();
-        set(
-            &mut settings.enabled,
-            "enabled",
-            &written.enabled,
-            "true or false",
-            Value::as_bool,
-        )?;
-        set(
-            &mut settings.threshold,
-            "threshold",
-            &written.threshold,
-            "a number from 0.0 to 1.0, or a whole number of tokens",
-            |value| {
-                let is_share = |number: &f64| (0.0..=1.0).contains(number);
-                let is_tokens = |number: &f64| *number > 1.0 && number.fract() == 0.0;
-                value
-                    .as_f64()
-                    .filter(|number| is_share(number) || is_tokens(number))
-            },
-        )?;
-        set(
-            &mut settings.target_ratio,
-            "target_ratio",
-            &written.target_ratio,
-            "a number from 0.10 to 0.80",
-            |value| value.as_f64().filter(|share| (0.10..=0.80).contains(share)),
-        )?;
-        set(
-            &mut settings.protect_last_n,
-            "protect_last_n",
-            &written.protect_last_n,
-            "a whole number of at least 1",
-            |value| {
-                value
-                    .as_u64()
-                    .filter(|count| *count >= 1)
-                    .and_then(|count| usize::try_from(count).ok())
-            },
-        )?;
-        // The cap only limits costs. A wrong value must not stop the agent, so it is ignored with a
-        // warning.
-        if let Some(value) = written.max_threshold_tokens.filter(|v| !v.is_null()) {
-            settings.max_threshold_tokens = value.as_u64().filter(|tokens| *tokens > 0);
-            if settings.max_threshold_tokens.is_none() {
-                settings.warnings.push(format!(
-                    "`compression.max_threshold_tokens` is {value}, which is not a positive whole number of \
-                     tokens; the threshold has no absolute cap"
-                ));
-            }
-        }
-        Ok(settings)
-    }
-}
-
-/// Sets `target` from a key of the section. A missing or `null` value leaves the default, and a
-/// value that `read` does not accept is an error.
-fn set<T>(
-    target: &mut T,
-    key: &'static str,
-    written: &Option<Value>,
-    allowed: &'static str,
-    read: impl Fn(&Value) -> Option<T>,
-) -> Result<(), SettingsError> {
-    if let Some(value) = written.as_ref().filter(|value| !value.is_null()) {
-        *target = read(value).ok_or_else(|| SettingsError::OutOfRange {
-            key,
-            value: value.to_string(),
-            allowed,
-        })?;
-    }
-    Ok(())
 }
 
 /// The token budgets for one window. All of them are 0 if the context length is unknown.

@@ -74,9 +74,8 @@ impl Compressor {
             return Outcome::NothingToDo(reason);
         }
 
-        let mut notes = self.settings.warnings().to_vec();
         let degraded = written.as_ref().is_some_and(|written| written.degraded);
-        notes.extend(written.as_ref().map(|written| written.note.clone()));
+        let mut notes: Vec<String> = written.iter().map(|written| written.note.clone()).collect();
         if !plan.replaced.is_empty() {
             notes.push(format!(
                 "{} of the protected messages were shortened, since they left too little room",

@@ -8,9 +8,13 @@ fn window(context_length: u64, max_output_tokens: u64) -> WindowState {
         .max_output_tokens(max_output_tokens)
 }
 
+fn settings(json: &str) -> CompressionSettings {
+    serde_json::from_str(json).unwrap()
+}
+
 #[test]
 fn the_defaults_are_the_documents() {
-    let settings = CompressionSettings::from_json("{}").unwrap();
+    let settings = settings("{}");
     assert_eq!(settings, CompressionSettings::default());
     assert_eq!(
         (
@@ -21,56 +25,11 @@ fn the_defaults_are_the_documents() {
         ),
         (true, 0.50, 0.20, 20)
     );
-    assert_eq!(
-        CompressionSettings::from_json(r#"{"threshold":null}"#).unwrap(),
-        settings
-    );
 }
 
 #[test]
-fn a_value_out_of_range_names_key_value_and_range() {
-    for (json, key, value) in [
-        (r#"{"threshold":1.01}"#, "compression.threshold", "1.01"),
-        (r#"{"threshold":-5}"#, "compression.threshold", "-5"),
-        (
-            r#"{"threshold":"half"}"#,
-            "compression.threshold",
-            "\"half\"",
-        ),
-        (
-            r#"{"target_ratio":0.05}"#,
-            "compression.target_ratio",
-            "0.05",
-        ),
-        (r#"{"target_ratio":0.9}"#, "compression.target_ratio", "0.9"),
-        (r#"{"protect_last_n":0}"#, "compression.protect_last_n", "0"),
-        (
-            r#"{"protect_last_n":-3}"#,
-            "compression.protect_last_n",
-            "-3",
-        ),
-        (r#"{"enabled":"yes"}"#, "compression.enabled", "\"yes\""),
-    ] {
-        let error = CompressionSettings::from_json(json)
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains(key) && error.contains(value) && error.contains("must be"),
-            "{error}"
-        );
-    }
-    for json in [
-        r#"{"threshold":0.0,"target_ratio":0.1,"protect_last_n":1}"#,
-        r#"{"threshold":1,"target_ratio":0.8,"other":[]}"#,
-    ] {
-        CompressionSettings::from_json(json).unwrap();
-    }
-    assert!(CompressionSettings::from_json("[1]").is_err());
-}
-
-#[test]
-fn an_absolute_cap_fires_before_the_ratio_and_a_wrong_one_is_none() {
-    let capped = CompressionSettings::from_json(r#"{"max_threshold_tokens":60000}"#).unwrap();
+fn an_absolute_cap_fires_before_the_ratio() {
+    let capped = settings(r#"{"max_threshold_tokens":60000}"#);
     assert_eq!(
         Budgets::for_window(&capped, &window(200_000, 0)).threshold_tokens,
         60_000
@@ -79,21 +38,11 @@ fn an_absolute_cap_fires_before_the_ratio_and_a_wrong_one_is_none() {
         Budgets::for_window(&capped, &window(64_000, 0)).threshold_tokens,
         32_000
     );
-    for wrong in ["0", "-1", "1.5", "\"many\"", "true"] {
-        let json = format!(r#"{{"max_threshold_tokens":{wrong}}}"#);
-        let settings = CompressionSettings::from_json(&json).unwrap();
-        assert_eq!(settings.max_threshold_tokens, None);
-        assert!(
-            settings.warnings()[0].contains(wrong),
-            "{:?}",
-            settings.warnings()
-        );
-    }
 }
 
 #[test]
 fn a_threshold_may_be_tokens_and_that_of_the_model_comes_first() {
-    let tokens = CompressionSettings::from_json(r#"{"threshold":60000}"#).unwrap();
+    let tokens = settings(r#"{"threshold":60000}"#);
     let due = |settings: &CompressionSettings, window: &WindowState| {
         Budgets::for_window(settings, window).threshold_tokens
     };

@@ -173,23 +173,3 @@ fn switched_off_it_says_so_and_is_still_there_for_who_forces_it() {
     ));
     session.compacted(&chat, &order(window).force(true));
 }
-
-#[test]
-fn settings_out_of_range_do_not_open() {
-    let host = ScriptedHost::without_model();
-    let window = WindowState::default();
-    let open = |settings| {
-        contexture_compressor::Compressor::open(&host.open_request(settings, &window))
-            .err()
-            .map(|error| error.to_string())
-    };
-    let error = open(r#"{"threshold": 1.5}"#).unwrap();
-    assert!(
-        error.contains("compression.threshold")
-            && error.contains("1.5")
-            && error.contains("0.0 to 1.0"),
-        "{error}"
-    );
-    assert_eq!(open(r#"{"max_threshold_tokens": "lots"}"#), None);
-    assert!(host.log()[0].1.contains("max_threshold_tokens"));
-}
