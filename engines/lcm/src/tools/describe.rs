@@ -148,7 +148,7 @@ fn with_preview(
     preview: &str,
 ) -> Result<Value, EngineError> {
     let services = &context.session.services;
-    within(max_tokens, services, |room, meter| {
+    within(max_tokens, services, |room| {
         let more = Some(more).filter(|_| !is_lean(room));
         let fields = [Some(described), more].into_iter().flatten();
         let fields: Map<String, Value> = fields
@@ -162,7 +162,7 @@ fn with_preview(
             answer.insert("preview".to_owned(), json!(preview[..end]));
             Value::Object(answer)
         };
-        Ok(answer(longest(preview, 0, room, meter, answer)))
+        Ok(answer(longest(preview, 0, room, services, answer)))
     })
 }
 
@@ -209,7 +209,7 @@ fn summary(
     let (frontier, _) = nodes::frontier(store, session)?;
     let in_window = frontier.iter().any(|node| node.id == id);
     let text = &node.text;
-    within(max_tokens, services, |room, meter| {
+    within(max_tokens, services, |room| {
         let lean = is_lean(room);
         let answer = |end: usize, items: Vec<Value>, next: Option<usize>| {
             let mut described = match lean || first > 0 {
@@ -239,12 +239,12 @@ fn summary(
         // The text comes first. It gets two thirds of the room, so that some of the children fit as
         // well.
         let end = match first {
-            0 => longest(text, 0, room * 2 / 3, meter, |end| {
+            0 => longest(text, 0, room * 2 / 3, services, |end| {
                 answer(end, Vec::new(), Some(children))
             }),
             _ => 0,
         };
-        let mut page = Page::new(room, &answer(end, Vec::new(), Some(children)), meter);
+        let mut page = Page::new(room, &answer(end, Vec::new(), Some(children)), services);
         let mut next = first;
         while next < children {
             let child = match summaries.get(next).filter(|_| !lean) {

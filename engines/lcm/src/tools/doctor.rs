@@ -58,41 +58,38 @@ pub(super) fn run(
         true => Some(json!({"index_made_anew": false})),
     };
     let findings = &examined.findings;
-    within(
-        arguments.max_tokens,
-        &context.session.services,
-        |room, meter| {
-            let lean = is_lean(room);
-            let answer = |items: Vec<Value>, next: Option<usize>| {
-                let mut answer = json!({"ok": findings.is_empty()});
-                if let Some(repair) = &repair {
-                    answer["repair"] = repair.clone();
-                }
-                for (name, counts) in examined.counts.iter().filter(|_| !lean) {
-                    answer[name] = counts.clone();
-                }
-                answer["findings_total"] = json!(findings.len());
-                answer["findings"] = json!(items);
-                answer["next_cursor"] = json!(next.map(|next| next.to_string()));
-                answer
-            };
-            let mut page = Page::new(room, &answer(Vec::new(), Some(findings.len())), meter);
-            let mut next = first.min(findings.len());
-            while let Some(finding) = findings.get(next) {
-                // A finding that is longer than the page is cut. Otherwise the page would stay empty
-                // and the next call would start at the same finding.
-                if !page.push(json!(finding)) {
-                    if page.items.is_empty() {
-                        page.push_part(finding, 0, |end| json!(finding[..end]));
-                        next += 1;
-                    }
-                    break;
-                }
-                next += 1;
+    let services = &context.session.services;
+    within(arguments.max_tokens, services, |room| {
+        let lean = is_lean(room);
+        let answer = |items: Vec<Value>, next: Option<usize>| {
+            let mut answer = json!({"ok": findings.is_empty()});
+            if let Some(repair) = &repair {
+                answer["repair"] = repair.clone();
             }
-            Ok(answer(page.items, (next < findings.len()).then_some(next)))
-        },
-    )
+            for (name, counts) in examined.counts.iter().filter(|_| !lean) {
+                answer[name] = counts.clone();
+            }
+            answer["findings_total"] = json!(findings.len());
+            answer["findings"] = json!(items);
+            answer["next_cursor"] = json!(next.map(|next| next.to_string()));
+            answer
+        };
+        let mut page = Page::new(room, &answer(Vec::new(), Some(findings.len())), services);
+        let mut next = first.min(findings.len());
+        while let Some(finding) = findings.get(next) {
+            // A finding that is longer than the page is cut. Otherwise the page would stay empty
+            // and the next call would start at the same finding.
+            if !page.push(json!(finding)) {
+                if page.items.is_empty() {
+                    page.push_part(finding, 0, |end| json!(finding[..end]));
+                    next += 1;
+                }
+                break;
+            }
+            next += 1;
+        }
+        Ok(answer(page.items, (next < findings.len()).then_some(next)))
+    })
 }
 
 /// The result of all checks: a sentence for each problem, and counts for an answer that has room for

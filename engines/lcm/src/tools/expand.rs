@@ -9,11 +9,11 @@
 
 use std::ops::Range;
 
-use contexture_engine_api::EngineError;
+use contexture_engine_api::{EngineError, Services};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::page::{Meter, Page, is_lean, within};
+use super::page::{Page, is_lean, within};
 use super::{
     Context, Id, cursor_schema, invalid, max_tokens_schema, object, put, put_time, session_schema,
 };
@@ -94,6 +94,7 @@ pub(super) fn run(
     let cursor = arguments.cursor.as_deref().map(ResumePoint::parse);
     let cursor = cursor.transpose()?;
     let store = &context.session.store;
+    let services = &context.session.services;
     let id = Id::parse(&arguments.id)?;
     let (total, keys) = match id {
         Id::Summary(id) => {
@@ -101,13 +102,11 @@ pub(super) fn run(
             // Below the leaves there are only messages, so a larger depth gives those.
             if let Some(depth) = arguments.depth.filter(|depth| *depth <= node.depth) {
                 let level = level_below(context, session, id, depth)?;
-                return within(
-                    arguments.max_tokens,
-                    &context.session.services,
-                    |room, meter| {
-                        summaries(context, session, &arguments.id, &level, cursor, room, meter)
-                    },
-                );
+                return within(arguments.max_tokens, services, |room| {
+                    summaries(
+                        context, session, &arguments.id, &level, cursor, room, services,
+                    )
+                });
             }
             (node.messages, nodes::messages_under(store, session, id)?)
         }
@@ -123,26 +122,22 @@ pub(super) fn run(
             ));
         }
     };
-    within(
-        arguments.max_tokens,
-        &context.session.services,
-        |room, meter| {
-            let answer = |items: Vec<Value>, next: Option<ResumePoint>| {
-                json!({
-                    "id": arguments.id,
-                    "total_messages": total,
-                    "messages": items,
-                    "next_cursor": next.map(|next| next.to_string()),
-                })
-            };
-            let frame = answer(Vec::new(), Some(ResumePoint::LONGEST));
-            let page = Page::new(room, &frame, meter);
-            let lean = is_lean(room);
-            let item = |row: &MessageRow, raw: &str, part| item(row, raw, part, lean);
-            let (items, next) = messages(context, &keys, cursor, page, item)?;
-            Ok(answer(items, next))
-        },
-    )
+    within(arguments.max_tokens, services, |room| {
+        let answer = |items: Vec<Value>, next: Option<ResumePoint>| {
+            json!({
+                "id": arguments.id,
+                "total_messages": total,
+                "messages": items,
+                "next_cursor": next.map(|next| next.to_string()),
+            })
+        };
+        let frame = answer(Vec::new(), Some(ResumePoint::LONGEST));
+        let page = Page::new(room, &frame, services);
+        let lean = is_lean(room);
+        let item = |row: &MessageRow, raw: &str, part| item(row, raw, part, lean);
+        let (items, next) = messages(context, &keys, cursor, page, item)?;
+        Ok(answer(items, next))
+    })
 }
 
 /// Returns a page of the messages with these keys, and where the next page begins. `item` makes the
@@ -253,7 +248,7 @@ fn summaries(
     level: &[NodeId],
     cursor: Option<ResumePoint>,
     room: u64,
-    meter: &Meter<'_>,
+    services: &Services,
 ) -> Result<Value, EngineError> {
     let answer = |items: Vec<Value>, next: Option<ResumePoint>| {
         json!({
@@ -264,7 +259,7 @@ fn summaries(
         })
     };
     let frame = answer(Vec::new(), Some(ResumePoint::LONGEST));
-    let mut page = Page::new(room, &frame, meter);
+    let mut page = Page::new(room, &frame, services);
     let first = cursor.map_or(0, |cursor| cursor.number as usize);
     let mut from = cursor.map_or(0, |cursor| cursor.byte);
     for (number, node) in level.iter().enumerate().skip(first) {

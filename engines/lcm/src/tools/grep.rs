@@ -35,14 +35,14 @@ pub(super) fn run(
     let covering = Covering::read(context, &answer)?;
     let names = session_names(context, &answer)?;
     let services = &context.session.services;
-    within(arguments.max_tokens, services, |room, meter| {
+    within(arguments.max_tokens, services, |room| {
         let lean = is_lean(room);
         // The cursor is chosen at the end. The page is measured with the longest that these hits
         // can have.
         let cursor = answer.hits.iter().map(|hit| &hit.cursor);
         let cursor = cursor.max_by_key(|cursor| cursor.len()).cloned();
         let frame = frame_of(&answer, lean, Vec::new(), Vec::new(), cursor);
-        let mut page = Page::new(room, &frame, meter);
+        let mut page = Page::new(room, &frame, services);
         let mut groups: Vec<Group<'_>> = Vec::new();
         for hit in &answer.hits {
             let covered = covering.node(hit.key);

@@ -5,11 +5,7 @@
 //! fills a [`Page`] with items until no further one fits, and [`longest`] finds how much of a text
 //! fits.
 //!
-//! Counting tokens exactly needs the tables of the tokenizer, which take time to load. A [`Meter`]
-//! therefore starts with an upper estimate, and only if something does not fit by that estimate is
-//! everything counted exactly. What an answer contains is left to the tools.
-
-use std::cell::Cell;
+//! What an answer contains is left to the tools.
 
 use contexture_engine_api::{EngineError, Services};
 use contexture_summaries::largest_within;
@@ -38,75 +34,9 @@ pub(super) fn is_lean(room: u64) -> bool {
     room < LEAN_BELOW
 }
 
-/// Counts the tokens of answers. It uses the estimate [`at_most`] as long as everything fits, and
-/// the tokenizer of the model once something does not. The tables of the tokenizer take a tenth of
-/// a second to load, which a command with one short answer avoids.
-pub(super) struct Meter<'a> {
-    exact: Option<&'a Services>,
-    exceeded: Cell<bool>,
-}
-
-impl<'a> Meter<'a> {
-    fn rough() -> Self {
-        Self {
-            exact: None,
-            exceeded: Cell::new(false),
-        }
-    }
-
-    fn exact(services: &'a Services) -> Self {
-        Self {
-            exact: Some(services),
-            ..Self::rough()
-        }
-    }
-
-    /// Returns the number of tokens of a piece of an answer.
-    pub(super) fn count(&self, value: &Value) -> u64 {
-        self.count_text(&value.to_string())
-    }
-
-    fn count_text(&self, text: &str) -> u64 {
-        self.exact
-            .map_or_else(|| at_most(text), |services| services.count_tokens(text))
-    }
-
-    /// Whether something of this many tokens fits into the room. The meter remembers if anything
-    /// did not.
-    pub(super) fn fits(&self, tokens: u64, room: u64) -> bool {
-        let fits = tokens <= room;
-        self.exceeded.set(self.exceeded.get() || !fits);
-        fits
-    }
-}
-
-/// Returns an upper estimate of the tokens of a text, from its characters alone.
-///
-/// It counts one token for each word or capitalised part of one, plus one for every three letters,
-/// or for every two in overlong words. Three digits count one, a character beyond ASCII two, and
-/// one beyond the common scripts four.
-fn at_most(text: &str) -> u64 {
-    let mut tokens = 0;
-    let mut before = '"';
-    let mut run = 0u64;
-    for c in text.chars() {
-        let goes_on = (c.is_ascii_lowercase() && before.is_ascii_alphabetic())
-            || (c.is_ascii_uppercase() && before.is_ascii_uppercase())
-            || (c.is_ascii_digit() && before.is_ascii_digit());
-        run = if goes_on { run + 1 } else { 0 };
-        tokens += match c {
-            // A single space belongs to the token of the word that follows.
-            ' ' if before != ' ' => 0,
-            'a'..='z' | 'A'..='Z' | '0'..='9' => {
-                u64::from(run.is_multiple_of(if run < 8 { 3 } else { 2 }))
-            }
-            '\0'..='\x7f' => 1,
-            '\u{80}'..='\u{ffff}' => 2,
-            _ => 4,
-        };
-        before = c;
-    }
-    tokens
+/// Returns the number of tokens of a piece of an answer.
+pub(super) fn count(services: &Services, value: &Value) -> u64 {
+    services.count_tokens(&value.to_string())
 }
 
 /// Makes an answer of at most `max_tokens`, or [`DEFAULT_TOKENS`] if it is None. `make` gets the
@@ -115,21 +45,15 @@ fn at_most(text: &str) -> u64 {
 pub(super) fn within(
     max_tokens: Option<u64>,
     services: &Services,
-    mut make: impl FnMut(u64, &Meter<'_>) -> Result<Value, EngineError>,
+    mut make: impl FnMut(u64) -> Result<Value, EngineError>,
 ) -> Result<Value, EngineError> {
     let max = max_tokens
         .unwrap_or(DEFAULT_TOKENS)
         .clamp(MIN_TOKENS, MAX_TOKENS);
-    let meter = Meter::rough();
-    let answer = make(max, &meter)?;
-    if meter.fits(meter.count(&answer), max) && !meter.exceeded.get() {
-        return Ok(answer);
-    }
-    let meter = Meter::exact(services);
     let mut room = max;
     loop {
-        let answer = make(room, &meter)?;
-        let tokens = meter.count(&answer);
+        let answer = make(room)?;
+        let tokens = count(services, &answer);
         if tokens <= max || room == 0 {
             return Ok(answer);
         }
@@ -141,7 +65,7 @@ pub(super) fn within(
 
 /// The items of an answer, as many as fit.
 pub(super) struct Page<'a> {
-    meter: &'a Meter<'a>,
+    services: &'a Services,
     left: u64,
     pub(super) items: Vec<Value>,
 }
@@ -149,10 +73,10 @@ pub(super) struct Page<'a> {
 impl<'a> Page<'a> {
     /// Creates a page with this much room. `frame` is the answer without its items, whose tokens
     /// are taken off first.
-    pub(super) fn new(room: u64, frame: &Value, meter: &'a Meter<'a>) -> Self {
+    pub(super) fn new(room: u64, frame: &Value, services: &'a Services) -> Self {
         Self {
-            meter,
-            left: room.saturating_sub(meter.count(frame)),
+            services,
+            left: room.saturating_sub(count(services, frame)),
             items: Vec::new(),
         }
     }
@@ -169,14 +93,14 @@ impl<'a> Page<'a> {
         let most = usize::try_from(self.left).unwrap_or(usize::MAX);
         // A text this long cannot fit, and counting its tokens would take long.
         if text.len() > most.saturating_mul(MAX_BYTES_A_TOKEN) {
-            return self.meter.fits(u64::MAX, self.left);
+            return false;
         }
         // The additional token is for the comma between items.
-        let mut tokens = self.meter.count_text(&text) + 1;
+        let mut tokens = self.services.count_tokens(&text) + 1;
         if !elsewhere.is_null() {
-            tokens += self.meter.count(elsewhere) + 1;
+            tokens += count(self.services, elsewhere) + 1;
         }
-        let fits = self.meter.fits(tokens, self.left);
+        let fits = tokens <= self.left;
         if fits {
             self.left -= tokens;
             self.items.push(item);
@@ -194,11 +118,10 @@ impl<'a> Page<'a> {
         item: impl Fn(usize) -> Value,
     ) -> Option<usize> {
         if !self.items.is_empty() && self.left < LEAST_PART {
-            self.meter.fits(u64::MAX, self.left);
             return None;
         }
         let room = self.left.saturating_sub(1);
-        let mut end = longest(text, from, room, self.meter, &item);
+        let mut end = longest(text, from, room, self.services, &item);
         if end == from {
             if !self.items.is_empty() {
                 return None;
@@ -206,7 +129,7 @@ impl<'a> Page<'a> {
             end = text.ceil_char_boundary(from + 1);
         }
         let item = item(end);
-        self.left = self.left.saturating_sub(self.meter.count(&item) + 1);
+        self.left = self.left.saturating_sub(count(self.services, &item) + 1);
         self.items.push(item);
         Some(end)
     }
@@ -219,23 +142,18 @@ pub(super) fn longest(
     text: &str,
     from: usize,
     room: u64,
-    meter: &Meter<'_>,
+    services: &Services,
     item: impl Fn(usize) -> Value,
 ) -> usize {
-    let tokens = |end| meter.count(&item(end));
+    let tokens = |end| count(services, &item(end));
     let reach = usize::try_from(room)
         .unwrap_or(usize::MAX)
         .saturating_mul(MAX_BYTES_A_TOKEN);
     let most = text.len().min(from.saturating_add(reach));
     let base = tokens(from);
     if base > room || from >= text.len() {
-        meter.fits(base, room);
         return from;
     }
-    if most == text.len() && meter.fits(tokens(most), room) {
-        return most;
-    }
-    meter.fits(u64::MAX, room);
     let end = |size| text.floor_char_boundary(from + size);
     end(largest_within(most - from, room - base, |size| {
         tokens(end(size)).saturating_sub(base)
@@ -256,10 +174,9 @@ mod tests {
         ) {
             let services = Services::none();
             let from = text.floor_char_boundary(from);
-            let meter = Meter::exact(&services);
             let item = |end: usize| json!({"text": text[from..end]});
-            let tokens = |end: usize| meter.count(&item(end));
-            let end = longest(&text, from, room, &meter, item);
+            let tokens = |end: usize| count(&services, &item(end));
+            let end = longest(&text, from, room, &services, item);
             prop_assert!(end == from || tokens(end) <= room);
             if end < text.len() && room > tokens(from) + 8 {
                 prop_assert!(tokens(end) + 8 >= room, "{} of {room}", tokens(end));
@@ -272,8 +189,7 @@ mod tests {
         let services = Services::none();
         let text = "数据库\"\\".repeat(1_000);
         let item = |end: usize| json!({"text": text[..end]});
-        let meter = Meter::exact(&services);
-        let mut page = Page::new(100, &json!({}), &meter);
+        let mut page = Page::new(100, &json!({}), &services);
         let end = page.push_part(&text, 0, item);
         assert!(
             matches!(end, Some(end) if end > 100 && end < 400),
@@ -282,7 +198,7 @@ mod tests {
         assert_eq!(page.push_part(&text, 0, item), None);
         assert!(!page.push(json!(text)));
         // If there is no room at all, one character is shown all the same.
-        let mut page = Page::new(0, &json!({}), &meter);
+        let mut page = Page::new(0, &json!({}), &services);
         assert_eq!(page.push_part(&text, 0, item), Some(3));
     }
 
@@ -290,30 +206,12 @@ mod tests {
     fn an_answer_that_came_out_too_large_is_made_again_for_less() {
         let services = Services::none();
         let mut rooms = Vec::new();
-        let answer = within(Some(200), &services, |room, _| {
+        let answer = within(Some(200), &services, |room| {
             rooms.push(room);
             // Counts 10 tokens too few.
             Ok(json!("x".repeat(4 * room as usize + 38)))
         });
-        assert!(matches!(answer, Ok(answer) if Meter::exact(&services).count(&answer) <= 200));
-        assert_eq!(rooms, [200, 200, 190], "roughly, then exactly");
-    }
-
-    #[test]
-    fn no_tokenizer_is_asked_where_everything_fits_anyway() {
-        let services = Services::none();
-        let mut rooms = Vec::new();
-        let mut answer = |words: usize| {
-            rooms.clear();
-            let made = within(None, &services, |room, meter| {
-                rooms.push(meter.exact.is_some());
-                let mut page = Page::new(room, &json!({}), meter);
-                page.push(json!("a word or two ".repeat(words)));
-                Ok(json!(page.items))
-            });
-            (made.is_ok(), rooms.clone())
-        };
-        assert_eq!(answer(100), (true, vec![false]));
-        assert_eq!(answer(2_000), (true, vec![false, true]));
+        assert!(matches!(answer, Ok(answer) if count(&services, &answer) <= 200));
+        assert_eq!(rooms, [200, 190]);
     }
 }

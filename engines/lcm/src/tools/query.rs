@@ -116,7 +116,7 @@ fn answered(
     found: &Answer,
     services: &Services,
 ) -> Result<Value, EngineError> {
-    within(arguments.max_tokens, services, |room, meter| {
+    within(arguments.max_tokens, services, |room| {
         let answer = |end: usize| {
             let text = &text[..end];
             let named = passages.iter().filter(|passage| names(text, &passage.id));
@@ -133,7 +133,7 @@ fn answered(
             put(&mut answer, "note", note_of(found));
             answer
         };
-        Ok(answer(longest(text, 0, room, meter, answer)))
+        Ok(answer(longest(text, 0, room, services, answer)))
     })
 }
 
@@ -147,7 +147,7 @@ fn best(
 ) -> Result<Value, EngineError> {
     // The message of a failure may be long and would take the room of a passage.
     let reason: String = reason.chars().take(160).collect();
-    within(arguments.max_tokens, services, |room, meter| {
+    within(arguments.max_tokens, services, |room| {
         let lean = is_lean(room);
         let answer = |items: Vec<Value>, cursor: Option<&String>| {
             let mut answer = json!({"answer": null});
@@ -163,7 +163,7 @@ fn best(
         };
         let cursors = passages.iter().map(|passage| &passage.cursor);
         let longest = cursors.max_by_key(|cursor| cursor.len());
-        let mut page = Page::new(room, &answer(Vec::new(), longest), meter);
+        let mut page = Page::new(room, &answer(Vec::new(), longest), services);
         for passage in passages {
             let item = |end: usize| {
                 let mut item = json!({"id": passage.id, "role": passage.role});

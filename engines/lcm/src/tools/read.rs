@@ -70,7 +70,7 @@ pub(super) fn run(
             })?,
     };
     let services = &context.session.services;
-    within(arguments.max_tokens, services, |room, meter| {
+    within(arguments.max_tokens, services, |room| {
         // A part that is longer than any answer does not have to be copied and measured.
         let reach = room.saturating_mul(MAX_BYTES_A_TOKEN as u64);
         let (first_byte, text) = source.part(start..range.end.min(start.saturating_add(reach)));
@@ -89,7 +89,7 @@ pub(super) fn run(
                 "next_cursor": (next < range.end).then(|| next.to_string()),
             })
         };
-        let end = match longest(text, 0, room, meter, answer) {
+        let end = match longest(text, 0, room, services, answer) {
             // One character at least has to be shown, or the next call would begin at the same
             // place.
             0 => text.chars().next().map_or(0, char::len_utf8),

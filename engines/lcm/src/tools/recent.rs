@@ -56,9 +56,9 @@ pub(super) fn run(
     let session = context.scope(arguments.session.as_deref())?;
     let before = page_start(arguments.cursor.as_deref(), "lcm_recent")?.unwrap_or(u32::MAX);
     let services = &context.session.services;
-    within(arguments.max_tokens, services, |room, meter| {
+    within(arguments.max_tokens, services, |room| {
         let frame = json!({"messages": [], "next_cursor": u32::MAX.to_string()});
-        let page = Page::new(room, &frame, meter);
+        let page = Page::new(room, &frame, services);
         let (items, next) = newest(context, session, before, &arguments, page, is_lean(room))?;
         Ok(json!({"messages": items, "next_cursor": next.map(|next| next.to_string())}))
     })

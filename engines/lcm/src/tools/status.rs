@@ -10,7 +10,7 @@ use contexture_engine_api::EngineError;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::page::within;
+use super::page::{count, within};
 use super::{Context, max_tokens_schema, object};
 
 #[derive(Deserialize)]
@@ -62,7 +62,7 @@ pub(super) fn run(
         sections.insert(5, ("messages_without_vectors", without));
     }
     let services = &context.session.services;
-    within(arguments.max_tokens, services, |room, meter| {
+    within(arguments.max_tokens, services, |room| {
         let answer = |kept: usize| {
             let (kept, left_out) = sections.split_at(kept);
             let mut answer: Map<String, Value> = (kept
@@ -76,7 +76,7 @@ pub(super) fn run(
             }
             Value::Object(answer)
         };
-        let fits = |answer: &Value| meter.fits(meter.count(answer), room);
+        let fits = |answer: &Value| count(services, answer) <= room;
         // There are few sections, so trying from the most to the fewest is fast enough.
         let most = (1..=sections.len()).rev().map(answer).find(fits);
         Ok(most.unwrap_or_else(|| answer(0)))
