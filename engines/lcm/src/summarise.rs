@@ -25,7 +25,7 @@ use contexture_summaries::{
 use crate::dag::{Level, Node};
 use crate::model_trust::{ModelTrust, PATIENCE, is_about_the_text};
 use crate::settings::LEAST_TEXT;
-use crate::transcript::{fit, fit_and_count, is_blank, speaker, transcript};
+use crate::transcript::{fit, is_blank, speaker, transcript};
 
 /// By which factor an answer may exceed the requested length and still count as a summary. Models
 /// are bad at counting tokens.
@@ -314,19 +314,15 @@ impl Draft {
     pub(crate) fn without_model(&self, services: &Services) -> Written {
         // A text as long as its source would make the window no smaller.
         let most = self.budget.min(self.source_tokens.saturating_sub(1)).max(1);
-        let (mut text, mut tokens) = fit_and_count(&self.extracted, most, services);
-        if text.is_empty() {
+        let text = match fit(&self.extracted, most, services) {
             // With a budget of a token or two nothing of the extract fits. The node's heading still
             // says what it covers.
-            text = "...".to_owned();
-            tokens = services.count_tokens(&text);
-        }
-        if !self.rules.text.is_empty() {
-            text = self.rules.before(&text);
-            tokens = services.count_tokens(&text);
-        }
+            text if text.is_empty() => "...".to_owned(),
+            text => text,
+        };
+        let text = self.rules.before(&text);
         Written {
-            tokens,
+            tokens: services.count_tokens(&text),
             text,
             level: match self.is_blank {
                 true => Level::Verbatim,

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 use contexture_engine_api::{MessageView, Services};
 use contexture_secrets::mask_secrets;
-use contexture_summaries::excerpt;
+use contexture_summaries::{beginning_within, excerpt};
 
 use crate::dates;
 
@@ -107,29 +107,14 @@ fn masked(text: &str) -> String {
 /// Returns the beginning of a text, at most `max_tokens` long. It ends at a line end if one is in
 /// the second half of what fits.
 pub(crate) fn fit(text: &str, max_tokens: u64, services: &Services) -> String {
-    fit_and_count(text, max_tokens, services).0
-}
-
-/// Like [`fit`], and also returns the number of tokens of the result, which saves counting again.
-pub(crate) fn fit_and_count(text: &str, max_tokens: u64, services: &Services) -> (String, u64) {
-    let mut text = text.trim().to_owned();
-    loop {
-        let tokens = services.count_tokens(&text);
-        if tokens <= max_tokens || text.is_empty() {
-            return (text, tokens);
-        }
-        let chars = text.chars().count();
-        // Keep a little less than the proportional share. Tokens are spread unevenly, and a second
-        // attempt then usually suffices.
-        let keep = (chars as f64 * (max_tokens as f64 / tokens as f64) * 0.97) as usize;
-        let end = text
-            .char_indices()
-            .nth(keep.min(chars.saturating_sub(1)))
-            .map_or(0, |(at, _)| at);
-        let line = text[..end].rfind('\n').filter(|line| *line * 2 > end);
-        text.truncate(line.unwrap_or(end));
-        text.truncate(text.trim_end().len());
-    }
+    let text = text.trim();
+    let fitting = beginning_within(text, max_tokens, services);
+    let is_cut = fitting.len() < text.len();
+    let line = fitting
+        .rfind('\n')
+        .filter(|line| is_cut && *line * 2 > fitting.len());
+    let end = line.unwrap_or(fitting.len());
+    fitting[..end].trim_end().to_owned()
 }
 
 #[cfg(test)]
