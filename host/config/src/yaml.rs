@@ -111,9 +111,7 @@ pub(crate) fn read(text: &str) -> Result<Value, YamlError> {
         let first = locate(text, &key, Aim::Key { nth: 0 }).map_or(0, |at| at.line);
         return Err(YamlError {
             location: locate(text, &key, Aim::Key { nth: 1 }),
-            message: format!(
-                "`{key}` appears twice, first in line {first}; remove one"
-            ),
+            message: format!("`{key}` appears twice, first in line {first}; remove one"),
         });
     }
     let location = error.location().map(Location::from);

@@ -31,8 +31,7 @@ fn a_duplicate_key_is_named_with_both_places() {
         read(text),
         Err(YamlError {
             location: at(3, 3),
-            message: "`context.engine` appears twice, first in line 2; remove one"
-                .to_owned(),
+            message: "`context.engine` appears twice, first in line 2; remove one".to_owned(),
         })
     );
 }
