@@ -957,8 +957,8 @@ fn a_cursor_that_was_made_up_is_no_way_to_more() {
         arguments["limit"] = json!(3);
         let first = answer(engine, "lcm_grep", &arguments);
         let cursor = first["next_cursor"].as_str().unwrap();
-        let (kept, _) = cursor.rsplit_once("[[").unwrap();
-        arguments["cursor"] = json!(format!("{kept}[[4294967295,4294967295]]]"));
+        let (kept, _) = cursor.rsplit_once('.').unwrap();
+        arguments["cursor"] = json!(format!("{kept}.4294967295s4294967295"));
         let next = answer(engine, "lcm_grep", &arguments);
         assert_eq!(next["total"], first["total"]);
         assert_eq!(next["searched"]["messages"], json!(said.texts.len()));

@@ -8,8 +8,9 @@
 //! [`Cursor::write`] makes the text and [`Cursor::of`] parses it. The text includes a hash of the
 //! query, because the cursor of another query would give wrong pages without any error.
 
+use std::fmt::Write as _;
+
 use contexture_engine_api::printable;
-use serde_json::json;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::Query;
@@ -87,26 +88,30 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// Writes a cursor as a list in JSON, such as `[2043453,0,1767225600000,0,41,null,[[812,9]]]`: the
-    /// hash of the query, the rank and time of the last hit, the place of its session in the query,
-    /// its message, its number if it is a summary, and the extents.
+    /// Writes a cursor, such as `1f2e3d.0.1767225600000.0m41.812s9`. Its parts are the hash of the
+    /// query, the rank and time of the last hit, its session and message, and the extents. If the
+    /// hit is a summary, its number follows the message, as in `0m41s8`.
     pub(super) fn write(query: &Query, last: HitPosition, extents: &[Extent]) -> String {
         let (at, message, summary) = last.when;
-        let mut sessions = query.sessions.iter();
-        let session = sessions.position(|id| *id == message.session());
-        let extents: Vec<_> = (extents.iter())
-            .map(|extent| (extent.messages, extent.summaries))
-            .collect();
-        json!((
+        let session = query
+            .sessions
+            .iter()
+            .position(|id| *id == message.session());
+        let mut text = format!(
+            "{:06x}.{}.{at}.{}m{}",
             fingerprint(query),
             last.rank,
-            at,
             session.unwrap_or(0),
-            message.ordinal(),
-            summary,
-            extents
-        ))
-        .to_string()
+            message.ordinal()
+        );
+        // Writing to a string does not fail.
+        if let Some(number) = summary {
+            let _ = write!(text, "s{number}");
+        }
+        for extent in extents {
+            let _ = write!(text, ".{}s{}", extent.messages, extent.summaries);
+        }
+        text
     }
 
     /// Parses the cursor of a query, if it has one.
@@ -127,23 +132,36 @@ impl Cursor {
     }
 
     fn read(query: &Query, text: &str) -> Option<Self> {
-        type Parts = (u32, u64, i64, usize, u32, Option<u32>, Vec<(u32, u32)>);
-        let (hash, rank, at, session, ordinal, summary, extents): Parts =
-            serde_json::from_str(text).ok()?;
-        let message = Key::new(*query.sessions.get(session)?, ordinal);
-        // Every session needs an extent. Without one the rest of a shortened cursor would hide its
+        let mut parts = text.split('.');
+        if parts.next()? != format!("{:06x}", fingerprint(query)) {
+            return None;
+        }
+        let rank = parts.next()?.parse().ok()?;
+        let at = parts.next()?.parse().ok()?;
+        let (session, place) = parts.next()?.split_once('m')?;
+        let (ordinal, summary) = match place.split_once('s') {
+            Some((ordinal, number)) => (ordinal, Some(number.parse().ok()?)),
+            None => (place, None),
+        };
+        let session: usize = session.parse().ok()?;
+        let message = Key::new(*query.sessions.get(session)?, ordinal.parse().ok()?);
+        let extents = parts
+            .map(|part| {
+                let (messages, summaries) = part.split_once('s')?;
+                Some(Extent {
+                    messages: messages.parse().ok()?,
+                    summaries: summaries.parse().ok()?,
+                })
+            })
+            .collect::<Option<Vec<_>>>()?;
+        // Every session needs an extent. Without one the rest of a truncated cursor would hide its
         // messages.
-        let is_own = hash == fingerprint(query) && extents.len() == query.sessions.len();
-        let extents = extents.into_iter().map(|(messages, summaries)| Extent {
-            messages,
-            summaries,
-        });
-        is_own.then(|| Self {
+        (extents.len() == query.sessions.len()).then_some(Self {
             last: HitPosition {
                 rank,
                 when: (at, message, summary),
             },
-            extents: extents.collect(),
+            extents,
         })
     }
 }
