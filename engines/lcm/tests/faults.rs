@@ -274,7 +274,7 @@ fn a_store_that_is_removed_while_it_is_open_takes_nothing_more() {
     host.turn(3).unwrap();
     std::fs::remove_dir_all(&place).unwrap();
     let error = host.turn(3).unwrap_err().to_string();
-    assert!(error.contains("was removed while in use"), "{error}");
+    assert!(error.contains("was removed while it was in use"), "{error}");
     drop(host);
     // The place is there again: all is delivered anew.
     std::fs::create_dir(&place).unwrap();

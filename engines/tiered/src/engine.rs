@@ -409,7 +409,9 @@ impl<S: Steps> Tiered<S> {
                 let with_rules = keep_rules(message, text.clone());
                 if with_rules != *text {
                     // A short message that is all rules is no longer than its compacted form.
-                    if self.services.count_tokens(&with_rules) + SEAL_TOKENS >= message.tokens() {
+                    if with_rules.len() >= message.text().len()
+                        || self.services.count_tokens(&with_rules) + SEAL_TOKENS >= message.tokens()
+                    {
                         continue;
                     }
                     *text = with_rules;

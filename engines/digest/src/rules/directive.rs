@@ -66,6 +66,8 @@ static COMMON: LazyLock<HashMap<&str, Vec<usize>>> = LazyLock::new(|| {
 const DENIED: f32 = -3.0;
 /// A sentence without the form of a rule is one from this score on.
 const SURE: f32 = 2.5;
+/// Nothing is learned of sentences with more characters than this.
+const LONGEST: usize = 300;
 
 /// Whether a sentence states a rule. Quotes in it are expected to be blanked out.
 pub(super) fn is_directive(sentence: &str) -> bool {
@@ -76,13 +78,15 @@ pub(super) fn is_directive(sentence: &str) -> bool {
     }
 }
 
-/// Whether a sentence without the form of a rule may be one: no heading, no field of a form, no question,
+/// Whether a sentence without the form of a rule may be one: no heading, no word or two, no question,
 /// nothing that announces other words, and nothing for the moment.
 fn may_be_rule(sentence: &str) -> bool {
     let lower = sentence.to_lowercase().replace('’', "'");
     let lower = lower.trim();
-    let letters = lower.chars().filter(|c| c.is_alphabetic());
-    letters.count() >= 6
+    let is_cjk = |c: &char| is_han(*c) || is_kana(*c);
+    let is_short = lower.split_whitespace().count() < 3 && lower.chars().filter(is_cjk).count() < 4;
+    !is_short
+        && lower.chars().count() <= LONGEST
         && !lower.starts_with(['#', '|', '<'])
         && !lower.ends_with(['?', '？', ':', '：'])
         && !SHARED.is_in("no rules cjk", lower)

@@ -14,7 +14,7 @@ mod training;
 /// The number of weights. Features with the same hash share one.
 const BUCKETS: usize = 1 << 17;
 /// The weight of each feature, a signed number of [`UNIT`]s.
-static WEIGHTS: &[u8; BUCKETS] = include_bytes!("learned/weights.bin");
+static WEIGHTS: &[u8; BUCKETS] = include_bytes!("../../sentences/weights.bin");
 const UNIT: f32 = 1.0 / 32.0;
 
 /// A path, a name with a point or an underscore, or another piece of code.

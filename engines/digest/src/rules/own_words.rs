@@ -437,8 +437,9 @@ fn writer(line: &str, lower: &str) -> Writer {
         && line[1..].starts_with(|c: char| c.is_ascii_digit() || c.is_ascii_uppercase());
     let marks = bytes.iter().filter(|byte| is_mark(**byte)).count();
     // Prose ends with a pair of brackets, too: "Always use tabs (not spaces)".
+    let is_prose = || marks == 2 && line.contains(' ') && !line.starts_with('(');
     let ends_as_code = line.ends_with(['{', '}', ';', '\\']) && marks >= 2
-        || line.ends_with(')') && (marks >= 3 || marks == 2 && !line.contains(' '));
+        || line.ends_with(')') && marks >= 2 && !is_prose();
     let is_said = LOG_STARTS.iter().any(|start| lower.starts_with(start));
     let is_frame = lower.starts_with("at ") && line.ends_with(')');
     // If a list has plus signs, a space follows each of them.

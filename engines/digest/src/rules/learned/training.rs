@@ -106,7 +106,7 @@ fn quantised(weights: &[f32]) -> Vec<u8> {
 fn the_weights_come_from_the_sentences() {
     let examples = examples();
     let all: Vec<&Example> = examples.iter().collect();
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/rules/learned/weights.bin");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("sentences/weights.bin");
     let trained = train(&all);
     if std::env::var_os("CONTEXTURE_UPDATE_WEIGHTS").is_some() {
         fs::write(&file, quantised(&trained)).unwrap();
