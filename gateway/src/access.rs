@@ -19,7 +19,7 @@ use contexture_engine_api::printable;
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use http::{Uri, uri::Authority};
 
-use crate::settings::SettingsError;
+use crate::settings_error::SettingsError;
 
 /// The schemes whose origins belong to programs on this machine, such as VS Code's webviews. No web
 /// page has one of them.

@@ -21,7 +21,7 @@ use x509_cert::Certificate;
 use x509_cert::der::Decode;
 
 use crate::failure::cause_of;
-use crate::settings::SettingsError;
+use crate::settings_error::SettingsError;
 
 /// The error of a certificate and a key that can be read, but not used together.
 fn unusable(section: &str, cause: impl Display) -> SettingsError {
