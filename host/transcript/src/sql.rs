@@ -14,7 +14,7 @@
 
 use std::sync::OnceLock;
 
-use rusqlite::types::{FromSql, ToSqlOutput, ValueRef};
+use rusqlite::types::{self, ToSqlOutput, ValueRef};
 
 use crate::rows::message_id;
 use crate::store::{
@@ -437,15 +437,16 @@ fn put_compaction(row: &CompactionRow) -> Statement<'_> {
 
 /// A value that both backends can read from a column.
 #[cfg(feature = "postgres")]
-pub(crate) trait Column: FromSql + for<'r> tokio_postgres::types::FromSql<'r> {}
+pub(crate) trait Column:
+    types::FromSql + for<'r> tokio_postgres::types::FromSql<'r>
+{
+}
 #[cfg(feature = "postgres")]
-impl<T: FromSql + for<'r> tokio_postgres::types::FromSql<'r>> Column for T {}
+impl<T: types::FromSql + for<'r> tokio_postgres::types::FromSql<'r>> Column for T {}
 
 /// A value that the backend can read from a column.
 #[cfg(not(feature = "postgres"))]
-pub(crate) trait Column: FromSql {}
-#[cfg(not(feature = "postgres"))]
-impl<T: FromSql> Column for T {}
+pub(crate) use types::FromSql as Column;
 
 /// A row of either backend.
 pub(crate) trait Columns {
