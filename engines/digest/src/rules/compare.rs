@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::declared;
 use super::directive::{self, LanguageNumber};
 use super::permission::Ending;
-use super::words::SHARED;
+use super::words::{SHARED, lowered};
 use super::wraps::without_vocative;
 use crate::text::chars;
 
@@ -166,7 +166,7 @@ pub(super) fn key(rule: &str) -> String {
     let rule = without_lead(rule);
     let words: Vec<String> = words(without_vocative(rule).unwrap_or(rule))
         .map(|word| match word.chars().all(is_letter) {
-            true => word.to_lowercase().replace('’', "'"),
+            true => lowered(word),
             false => word.to_owned(),
         })
         .collect();
@@ -259,11 +259,8 @@ fn names(rule: &str) -> BTreeSet<String> {
 /// Other words are cut, so that their forms are equal. Chinese and Japanese count by pairs of
 /// characters, and by characters that stand alone.
 pub(super) fn topic(rule: &str) -> BTreeSet<String> {
-    let lower = rule.to_lowercase().replace('’', "'");
-    if lower
-        .chars()
-        .any(|c| directive::is_han(c) || directive::is_kana(c))
-    {
+    let lower = lowered(rule);
+    if lower.chars().any(directive::is_cjk) {
         let cues = SHARED.all("in any rule cjk").iter();
         let bare = cues.fold(lower, |text, cue| text.replace(cue, " "));
         let is_part = |c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-');
@@ -297,7 +294,7 @@ pub(super) fn topic(rule: &str) -> BTreeSet<String> {
             topic.insert(word.to_lowercase());
             continue;
         }
-        let lower = word.to_lowercase().replace('’', "'");
+        let lower = lowered(word);
         let parts = lower.split(|c: char| !c.is_alphanumeric() && c != '\'');
         let parts = parts.map(|part| {
             let mut joined = joined.iter();

@@ -23,7 +23,7 @@ use std::sync::LazyLock;
 
 use hashbrown::HashMap;
 
-use super::words::{SHARED, Table, clauses, flat};
+use super::words::{SHARED, Table, clauses, flat, lowered};
 use super::{learned, own_words};
 
 /// The words of a language, and whether a sentence of it states a rule.
@@ -71,20 +71,19 @@ const LONGEST: usize = 300;
 
 /// Whether a sentence states a rule. Quotes in it are expected to be blanked out.
 pub(super) fn is_directive(sentence: &str) -> bool {
-    let score = learned::score(sentence);
-    match has_form(sentence) {
-        true => score >= DENIED,
-        false => score >= SURE && may_be_rule(sentence),
+    let lower = lowered(sentence);
+    let lower = lower.trim();
+    match has_form(lower) {
+        true => learned::score(lower) >= DENIED,
+        false => may_be_rule(lower) && learned::score(lower) >= SURE,
     }
 }
 
 /// Whether a sentence without the form of a rule may be one: no heading, no word or two, no question,
 /// nothing that announces other words, and nothing for the moment.
-fn may_be_rule(sentence: &str) -> bool {
-    let lower = sentence.to_lowercase().replace('’', "'");
-    let lower = lower.trim();
-    let is_cjk = |c: &char| is_han(*c) || is_kana(*c);
-    let is_short = lower.split_whitespace().count() < 3 && lower.chars().filter(is_cjk).count() < 4;
+fn may_be_rule(lower: &str) -> bool {
+    let cjk = lower.chars().filter(|c| is_cjk(*c)).count();
+    let is_short = lower.split_whitespace().count() < 3 && cjk < 4;
     !is_short
         && lower.chars().count() <= LONGEST
         && !lower.starts_with(['#', '|', '<'])
@@ -94,9 +93,7 @@ fn may_be_rule(sentence: &str) -> bool {
 }
 
 /// Whether a sentence has the form of a rule.
-fn has_form(sentence: &str) -> bool {
-    let lower = sentence.to_lowercase().replace('’', "'");
-    let lower = lower.trim();
+fn has_form(lower: &str) -> bool {
     let is_question = lower.ends_with(['?', '？']);
     let head = lower.split_once([':', '：']).map(|(head, _)| head);
     if SHARED.is_in("no rules cjk", lower) || head.is_some_and(own_words::asks_to_translate) {
@@ -175,18 +172,22 @@ fn lasting(flat: String) -> String {
 
 /// Whether a sentence forbids something rather than demanding it.
 pub(super) fn is_negative(sentence: &str) -> bool {
-    let lower = sentence.to_lowercase().replace('’', "'");
+    let lower = lowered(sentence);
     SHARED.has("negative", &flat(&lower)) || SHARED.is_in("negative cjk", sentence)
 }
 
 /// Whether a sentence says that it changes what held before.
 pub(super) fn changes_course(sentence: &str) -> bool {
-    let lower = sentence.to_lowercase().replace('’', "'");
+    let lower = lowered(sentence);
     SHARED.has("changes", &flat(&lower)) || SHARED.is_in("changes cjk", &lower)
 }
 
 pub(super) fn is_han(c: char) -> bool {
     matches!(c, '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}')
+}
+
+pub(super) fn is_cjk(c: char) -> bool {
+    is_han(c) || is_kana(c)
 }
 
 pub(super) fn is_kana(c: char) -> bool {

@@ -6,7 +6,7 @@
 //! Japanese, characters take the place of words. The weights come from the sentences in
 //! `engines/digest/sentences`, and `training` says how to make them anew.
 
-use super::directive::{is_han, is_kana};
+use super::directive;
 
 #[cfg(test)]
 mod training;
@@ -24,6 +24,7 @@ const NUMBER: &str = "0";
 const END: &str = "\u{2}";
 
 /// The logarithm of the odds that a sentence states a rule: 0 if it is as likely as not.
+/// The sentence is in lower case.
 pub(super) fn score(sentence: &str) -> f32 {
     let weight = |feature: u32| f32::from(WEIGHTS[feature as usize].cast_signed()) * UNIT;
     sum(&features(sentence), weight)
@@ -40,10 +41,11 @@ fn share(features: &[u32]) -> f32 {
     6.0 / (features.len() as f32).sqrt()
 }
 
-/// The features that a sentence has, each once, as places in [`WEIGHTS`].
+/// The features that a sentence in lower case has, each once, as places in [`WEIGHTS`].
 fn features(sentence: &str) -> Vec<u32> {
-    let lower = sentence.to_lowercase().replace('’', "'");
-    let bare = lower.trim().trim_end_matches(['.', '。', '!', '！', ' ']);
+    let bare = sentence
+        .trim()
+        .trim_end_matches(['.', '。', '!', '！', ' ']);
     let words = words(bare);
     let at = |index: usize| words.get(index).copied().unwrap_or(END);
     // The first one is there always.
@@ -135,7 +137,7 @@ fn is_code(chunk: &str) -> bool {
 }
 
 fn is_cjk(c: char) -> bool {
-    is_han(c) || is_kana(c) || matches!(c, '々' | 'ー')
+    directive::is_cjk(c) || matches!(c, '々' | 'ー')
 }
 
 fn is_cjk_word(word: &str) -> bool {

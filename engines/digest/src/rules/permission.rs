@@ -4,7 +4,7 @@
 //! such a sentence counts only against a rule that is known, and only if both are about the same.
 
 use super::directive;
-use super::words::{SHARED, spaced};
+use super::words::{SHARED, lowered, spaced};
 
 /// How a sentence ends an earlier rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,12 +24,11 @@ pub(super) enum Ending {
 impl Ending {
     /// Returns how this sentence ends a rule, if it can.
     pub(super) fn of(sentence: &str) -> Option<Self> {
-        let lower = sentence.to_lowercase().replace('’', "'");
+        let lower = lowered(sentence);
         if lower.trim_end().ends_with(['?', '？']) {
             return None;
         }
-        let is_cjk = |c: char| directive::is_han(c) || directive::is_kana(c);
-        if lower.chars().any(is_cjk) {
+        if lower.chars().any(directive::is_cjk) {
             let has = |name: &str| SHARED.is_in(name, &lower);
             let is_negative = directive::is_negative(sentence);
             let end = lower.trim_end_matches(|c: char| !c.is_alphanumeric());

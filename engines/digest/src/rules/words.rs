@@ -153,6 +153,11 @@ fn slashed(line: &str) -> Option<&str> {
     line.strip_prefix('/')?.strip_suffix('/')
 }
 
+/// Returns a text in lower case, with one kind of apostrophe.
+pub(super) fn lowered(text: &str) -> String {
+    text.to_lowercase().replace('’', "'")
+}
+
 /// Returns the words of a text in one line, each with a space on both sides. Punctuation that ends
 /// a clause becomes a bar.
 pub(super) fn flat(text: &str) -> String {

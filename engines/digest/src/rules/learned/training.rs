@@ -9,6 +9,7 @@
 use std::fs;
 use std::path::Path;
 
+use super::super::words::lowered;
 use super::*;
 
 /// How often each sentence is learned from.
@@ -39,10 +40,10 @@ fn examples() -> Vec<Example> {
         .collect();
     let read = |line: &String| {
         let [label, _, sentence] = line.split('\t').collect::<Vec<_>>().try_into().unwrap();
-        let sentence: &str = sentence;
+        let sentence = lowered(sentence);
         Example {
-            sentence: sentence.to_owned(),
-            features: features(sentence),
+            features: features(&sentence),
+            sentence,
             is_rule: label == "1",
         }
     };
