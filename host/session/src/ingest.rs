@@ -168,10 +168,12 @@ impl Ingest {
             // request.
             request.learn_calls(&mut history.calls)?;
         }
-        let rules = (ingested.compacted).then(|| current.keep_pins_and_rules());
-        let compacted = compared.alignment.unmatched.clone();
+        let kept = (ingested.compacted).then(|| {
+            let compacted = compared.alignment.unmatched.clone();
+            (current.keep_pins_and_rules(), compacted)
+        });
         let ingested = self.apply_alignment(current, request, compared, ingested)?;
-        if let Some(rules) = rules {
+        if let Some((rules, compacted)) = kept {
             current.begin_with(&rules, compacted);
         }
         Ok(ingested)
