@@ -392,13 +392,27 @@ fn every_engine_holds_the_contract_on_what_a_format_can_express() {
     println!("{tried} odd conversations tried, all of them held the contract");
 }
 
-/// A compaction keeps a call that still waits and puts its summary behind it; then the result comes.
-#[test]
-fn a_result_may_come_after_a_compaction() {
+/// Plays a talk in these formats under each engine, which all have to hold the contract.
+fn holds(formats: &[Format], talk: &[Said]) {
     let home = Home::new();
     home.configure(CONFIG);
     let engines = engines(&home);
     let (_home, stage) = stage();
+    for format in formats {
+        let document = document(*format, talk);
+        for conversation in formats::read(document, Some(*format)).unwrap() {
+            let conversation = Arc::new(conversation);
+            for engine in ENGINES {
+                let held = played(&engines, &stage, engine, &conversation);
+                assert_eq!(held, Ok(()), "{format:?}, {engine}, {talk:?}");
+            }
+        }
+    }
+}
+
+/// A compaction keeps a call that still waits and puts its summary behind it; then the result comes.
+#[test]
+fn a_result_may_come_after_a_compaction() {
     let twice = vec![0, 0, 0];
     let talk = [
         Said::Calls("user", Content::Words(42), vec![0, 3]),
@@ -413,47 +427,24 @@ fn a_result_may_come_after_a_compaction() {
         Said::Calls("assistant", Content::Words(366), vec![0]),
         Said::Assistant(Content::Absent),
     ];
-    for engine in ENGINES {
-        let document = document(Format::OpenAiChat, &talk);
-        for conversation in formats::read(document, Some(Format::OpenAiChat)).unwrap() {
-            let held = played(&engines, &stage, engine, &Arc::new(conversation));
-            assert_eq!(held, Ok(()), "{engine}");
-        }
-    }
+    holds(&[Format::OpenAiChat], &talk);
 }
 
 /// A system message is an instruction. If it alone stays, nothing is left of the conversation.
 #[test]
 fn a_system_message_is_not_all_that_stays() {
-    let home = Home::new();
-    home.configure(CONFIG);
-    let engines = engines(&home);
-    let (_home, stage) = stage();
     for (result, system) in [(216, 246), (300, 246), (400, 100)] {
         let orphan = Said::Result(0, Content::Words(result));
         let talk = [orphan, Said::System(Content::Part(system))];
-        for (format, engine) in [Format::OpenAiChat, Format::MessageLines, Format::SweAgent]
-            .into_iter()
-            .flat_map(|format| ENGINES.map(|engine| (format, engine)))
-        {
-            for conversation in formats::read(document(format, &talk), Some(format)).unwrap() {
-                let held = played(&engines, &stage, engine, &Arc::new(conversation));
-                assert_eq!(
-                    held,
-                    Ok(()),
-                    "{format:?}, {engine}, {result} and {system} words"
-                );
-            }
-        }
+        holds(
+            &[Format::OpenAiChat, Format::MessageLines, Format::SweAgent],
+            &talk,
+        );
     }
 }
 
 #[test]
 fn calls_of_a_user_in_flight_stay() {
-    let home = Home::new();
-    home.configure(CONFIG);
-    let engines = engines(&home);
-    let (_home, stage) = stage();
     let mut talk: Vec<_> = (0..4)
         .flat_map(|_| {
             let words = Content::Words(200);
@@ -461,15 +452,7 @@ fn calls_of_a_user_in_flight_stay() {
         })
         .collect();
     talk.push(Said::Calls("user", Content::Words(20), vec![0]));
-    for engine in ENGINES {
-        for format in [Format::OpenAiChat, Format::Anthropic] {
-            let document = document(format, &talk);
-            for conversation in formats::read(document, Some(format)).unwrap() {
-                let held = played(&engines, &stage, engine, &Arc::new(conversation));
-                assert_eq!(held, Ok(()), "{format:?}, {engine}");
-            }
-        }
-    }
+    holds(&[Format::OpenAiChat, Format::Anthropic], &talk);
 }
 
 #[test]
