@@ -1292,8 +1292,8 @@ fn what_ends_a_rule_is_kept_with_its_part_and_shown_beside_the_rule() {
     let section = |text| Rules::of_part(&[message(text)]).section(ALL);
     let part = |text| section(text).text;
     let (ban, permission) = ("Never push to main.", "You can push to main now.");
-    let long = format!("{} {permission}", "A long paste.".repeat(90));
-    let short = keep_rules(&message(&long), "A long paste.".to_owned());
+    let long = format!("{} {permission}", "The paste goes on. ".repeat(90));
+    let short = keep_rules(&message(&long), "The paste goes on.".to_owned());
     for ending in [part(permission), short] {
         let whole = |before: &str| {
             let mut rules = Rules::of(&[], Some(before));
@@ -1511,7 +1511,7 @@ fn a_digest_keeps_rules_within_a_tenth_and_does_not_repeat_them() {
 fn the_shorter_form_of_a_message_keeps_its_rules() {
     let text = format!(
         "{}\n\nNever delete the index.",
-        "a long paste of prose ".repeat(50)
+        "the paste goes on and on, ".repeat(50)
     );
     let message = MessageView::new(MessageId(1), "user").with_text(&text);
     let short = keep_rules(&message, "[file a.txt]\n```\na long".to_owned());

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::declared;
 use super::directive::{self, LanguageNumber};
 use super::permission::Ending;
-use super::words::{SHARED, lowered};
+use super::words::{WORDS, lowered};
 use super::wraps::without_vocative;
 use crate::text::chars;
 
@@ -183,9 +183,9 @@ fn without_lead(rule: &str) -> &str {
         return rule;
     };
     let (lead, rest) = rule.split_at(end);
-    let is_word = |word: &str| SHARED.lists("said", &word.to_ascii_lowercase());
+    let is_word = |word: &str| WORDS.lists("said", &word.to_ascii_lowercase());
     let is_said =
-        lead.split(|c: char| !c.is_alphanumeric()).any(is_word) || SHARED.is_in("said cjk", lead);
+        lead.split(|c: char| !c.is_alphanumeric()).any(is_word) || WORDS.is_in("said cjk", lead);
     let rest =
         rest.trim_start_matches(|c: char| !c.is_alphanumeric() && !matches!(c, '`' | '/' | '"'));
     match is_said && chars(lead) <= 40 && !directive::is_directive(lead) && !rest.is_empty() {
@@ -261,7 +261,7 @@ fn names(rule: &str) -> BTreeSet<String> {
 pub(super) fn topic(rule: &str) -> BTreeSet<String> {
     let lower = lowered(rule);
     if lower.chars().any(directive::is_cjk) {
-        let cues = SHARED.all("in any rule cjk").iter();
+        let cues = WORDS.all("in any rule cjk").iter();
         let bare = cues.fold(lower, |text, cue| text.replace(cue, " "));
         let is_part = |c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-');
         let letters: Vec<char> = bare.chars().collect();
@@ -283,7 +283,7 @@ pub(super) fn topic(rule: &str) -> BTreeSet<String> {
         return pairs;
     }
     let is_common =
-        |word: &str| SHARED.lists("in any rule", word) || SHARED.lists("in any end", word);
+        |word: &str| WORDS.lists("in any rule", word) || WORDS.lists("in any end", word);
     let [german, spanish] = [LanguageNumber::German, LanguageNumber::Spanish]
         .map(|language| directive::reads_as(rule, language));
     // French joins short words to the next one: "n'utilise".

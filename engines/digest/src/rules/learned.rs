@@ -2,8 +2,8 @@
 //!
 //! A model of logistic regression over hashed features (Weinberger and others, "Feature Hashing for
 //! Large Scale Multitask Learning", 2009). The features are the words of a sentence, pairs and triples of
-//! words, the beginnings and ends of words, and how the sentence begins and ends. In Chinese and
-//! Japanese, characters take the place of words. The weights come from the sentences in
+//! words, the beginnings and ends of words, and how the sentence begins and ends. In Chinese,
+//! Japanese and Korean, characters take the place of words. The weights come from the sentences in
 //! `engines/digest/sentences`, and `training` says how to make them anew.
 
 use super::directive;
@@ -12,7 +12,7 @@ use super::directive;
 mod training;
 
 /// The number of weights. Features with the same hash share one.
-const BUCKETS: usize = 1 << 17;
+const BUCKETS: usize = 1 << 18;
 /// The weight of each feature, a signed number of [`UNIT`]s.
 static WEIGHTS: &[u8; BUCKETS] = include_bytes!("../../sentences/weights.bin");
 const UNIT: f32 = 1.0 / 32.0;
@@ -64,8 +64,13 @@ fn features(sentence: &str) -> Vec<u32> {
             found.push(hash(b'>', &[&word[ends..]]));
         }
     }
-    found.push(hash(b'^', &[at(0)]));
+    for (place, word) in words.iter().take(4).enumerate() {
+        found.push(hash(b'A' + place as u8, &[word]));
+    }
     found.push(hash(b'^', &[at(0), at(1)]));
+    for word in words.iter().rev().take(3) {
+        found.push(hash(b'z', &[word]));
+    }
     for last in 2..=3 {
         if let Some(from) = words.len().checked_sub(last) {
             found.push(hash(b'$', &words[from..]));
@@ -132,12 +137,16 @@ fn is_code(chunk: &str) -> bool {
         let mut parts = bare.split('.');
         bare.contains('.') && parts.all(|part| part.starts_with(char::is_alphanumeric))
     };
+    let has_both =
+        || bare.contains(|c: char| c.is_ascii_digit()) && bare.contains(char::is_alphabetic);
     !bare.contains(is_cjk)
-        && (bare.contains(['/', '_', '\\', '=', '<', '{', '#', '@', '$', '*']) || has_point())
+        && (has_both()
+            || bare.contains(['/', '_', '\\', '=', '<', '{', '#', '@', '$', '*'])
+            || has_point())
 }
 
 fn is_cjk(c: char) -> bool {
-    directive::is_cjk(c) || matches!(c, '々' | 'ー')
+    directive::is_cjk(c) || matches!(c, '々' | 'ー' | '\u{ac00}'..='\u{d7af}')
 }
 
 fn is_cjk_word(word: &str) -> bool {

@@ -13,7 +13,7 @@ use std::ops::Range;
 use contexture_contract::OwnWords;
 
 use super::declared;
-use super::words::{SHARED, spaced};
+use super::words::{WORDS, spaced};
 
 /// A quote is no longer than this, so that a text of nothing but quotation marks takes linear time.
 const QUOTE_BYTES: usize = 2_000;
@@ -59,20 +59,20 @@ pub(super) fn announces_rules(line: &str) -> bool {
         return false;
     }
     let lower = line.to_lowercase();
-    SHARED.is_in("announces rules", &lower) || names_any(&lower) || forbids(&lower)
+    WORDS.is_in("announces rules", &lower) || names_any(&lower) || forbids(&lower)
 }
 
 /// Whether the head of a list has more than an adverb that a report may have, too: "It never worked on:".
 pub(super) fn says_what_holds(head: &str) -> bool {
     let lower = head.to_lowercase();
-    names_any(&lower) || forbids(&lower) || SHARED.has("wants", &spaced(&lower))
+    names_any(&lower) || forbids(&lower) || WORDS.has("wants", &spaced(&lower))
 }
 
 /// Whether a short line is nothing but the name of what is forbidden.
 fn forbids(lower: &str) -> bool {
     let words = spaced(lower);
-    words.split_whitespace().count() <= HEAD_WORDS && SHARED.has("forbids", &words)
-        || SHARED.is_in("forbids cjk", lower)
+    words.split_whitespace().count() <= HEAD_WORDS && WORDS.has("forbids", &words)
+        || WORDS.is_in("forbids cjk", lower)
         || lower.trim_end_matches([':', '：']).trim() == "ng"
 }
 
@@ -80,9 +80,9 @@ fn forbids(lower: &str) -> bool {
 pub(super) fn is_name_of_rules(head: &str) -> bool {
     let lower = head.to_lowercase();
     let is_plain = |word: &str| match word.chars().all(|c| c < '\u{2000}') {
-        true => SHARED.lists("plain", word) || names_any(word),
+        true => WORDS.lists("plain", word) || names_any(word),
         false => {
-            let parts = ["names rules", "plain cjk"].map(|name| SHARED.all(name));
+            let parts = ["names rules", "plain cjk"].map(|name| WORDS.all(name));
             let parts = parts.into_iter().flatten();
             parts
                 .fold(word.to_owned(), |rest, part| rest.replace(part, ""))
@@ -118,14 +118,14 @@ pub(super) fn names_rules(line: &str) -> bool {
 }
 
 fn names_any(lower: &str) -> bool {
-    SHARED.is_in("names rules", lower)
+    WORDS.is_in("names rules", lower)
 }
 
 /// Whether the text before a colon asks to translate what follows it.
 pub(super) fn asks_to_translate(lower: &str) -> bool {
     // The last word ends with the text.
     let text = format!("{} ", lower.trim_end_matches([':', '：']));
-    SHARED.is_in("translates", &text)
+    WORDS.is_in("translates", &text)
 }
 
 /// Whether a line that ends with a colon announces text of somebody else.
@@ -134,23 +134,23 @@ fn announces_others(lower: &str, next: &str) -> bool {
     let words = lower.split(|c: char| !is_word(c));
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     if asks_to_translate(lower)
-        || words.iter().any(|word| SHARED.lists("says", word))
+        || words.iter().any(|word| WORDS.lists("says", word))
         || words.windows(2).any(|two| two == ["got", "this"])
     {
         return true;
     }
     let first = words.first().copied().unwrap_or_default();
-    let is_source = |word: &str| SHARED.lists("sources", word);
+    let is_source = |word: &str| WORDS.lists("sources", word);
     let names_source = words.iter().enumerate().any(|(at, word)| {
         let follows = words.get(at + 1);
         let ends = follows.is_none_or(|next| {
-            SHARED.lists("behind sources", next)
+            WORDS.lists("behind sources", next)
                 || is_source(next)
                 || next.starts_with(|c: char| c.is_ascii_digit())
         });
         is_source(word) && ends
     });
-    let is_topic = SHARED.lists("topics", first)
+    let is_topic = WORDS.lists("topics", first)
         // "In the guide:" may be about the guide as well as a quote from it.
         || first == "in" && super::directive::is_directive(next);
     if names_source && !is_topic {
@@ -158,14 +158,14 @@ fn announces_others(lower: &str, next: &str) -> bool {
     }
     let head = lower.trim_end_matches([':', '：', ' ']);
     let is_cjk_topic =
-        || SHARED.begins("topics", lower) && !first.is_ascii() || SHARED.ends("topic ends", head);
+        || WORDS.begins("topics", lower) && !first.is_ascii() || WORDS.ends("topic ends", head);
     // ログ is a part of ログイン.
     let is_whole = |(at, word): (usize, &str)| {
         let next = lower[at + word.len()..].chars().next();
         !next.is_some_and(|c| ('\u{30a1}'..='\u{30fe}').contains(&c))
     };
     let has_cjk_source = || {
-        let mut words = SHARED.all("sources cjk").iter();
+        let mut words = WORDS.all("sources cjk").iter();
         words.any(|word| lower.match_indices(word).any(is_whole))
     };
     !lower.is_ascii() && has_cjk_source() && !is_cjk_topic()

@@ -4,7 +4,7 @@
 //! such a sentence counts only against a rule that is known, and only if both are about the same.
 
 use super::directive;
-use super::words::{SHARED, lowered, spaced};
+use super::words::{WORDS, lowered, spaced};
 
 /// How a sentence ends an earlier rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,10 +29,10 @@ impl Ending {
             return None;
         }
         if lower.chars().any(directive::is_cjk) {
-            let has = |name: &str| SHARED.is_in(name, &lower);
+            let has = |name: &str| WORDS.is_in(name, &lower);
             let is_negative = directive::is_negative(sentence);
             let end = lower.trim_end_matches(|c: char| !c.is_alphanumeric());
-            let is_order = SHARED.ends("orders cjk", end) || lower.contains('请');
+            let is_order = WORDS.ends("orders cjk", end) || lower.contains('请');
             let forbids = lower.contains("不可以") || lower.contains("不允许");
             return Self::first([
                 (has("withdraws cjk") && has("rules cjk"), Self::Withdraws),
@@ -50,7 +50,7 @@ impl Ending {
             ]);
         }
         let flat = spaced(&lower.replace('-', " "));
-        let has = |name: &str| SHARED.has(name, &flat);
+        let has = |name: &str| WORDS.has(name, &flat);
         // "You can push without asking" forbids nothing.
         let without = [" without ", " ohne ", " sans ", " sin "];
         let ends = without.iter().filter_map(|word| flat.find(word));

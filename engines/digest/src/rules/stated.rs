@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::compare::{is_name, topic};
 use super::directive::{self, LanguageNumber};
 use super::permission::Ending;
-use super::words::SHARED;
+use super::words::WORDS;
 use super::wraps::{begins_exception, begins_rule, joined, without_vocative};
 use super::{MOST_CHARS, declared, own_words};
 use crate::text::{chars, clip, one_line, sentences};
@@ -189,9 +189,12 @@ impl Stated<'_> {
         let bare = head.trim_matches(['#', '*', ' ']);
         let is_label = head.ends_with([':', '：']) || bare.len() < head.len() && !is_item;
         let bare = bare.trim_end_matches([':', '：', ' ']);
-        // The `x` stands for an item, because words such as "Don't" are a rule only when something
-        // follows.
-        let is_order = || is_rule(&format!("{bare} x"));
+        // Words such as "Don't" are a rule only with what follows.
+        let is_order = || {
+            [list.unwrap_or("x"), "x"]
+                .iter()
+                .any(|item| is_rule(&format!("{bare} {item}")))
+        };
         let is_head = match list {
             None => own_words::announces_rules(trimmed) && !is_order(),
             Some(_) if own_words::names_rules(trimmed) => true,
@@ -372,5 +375,5 @@ fn is_cut_short(before: &str, next: &str) -> bool {
         || is_doubled
         || length <= 4 && first.starts_with(|c: char| c.is_ascii_digit())
         || length <= 4 && starts_high && is_small && is_part()
-        || !is_capital && SHARED.lists("abbreviations", word)
+        || !is_capital && WORDS.lists("abbreviations", word)
 }

@@ -1,68 +1,36 @@
-//! The words and patterns by which rules are found, and sentences as words.
+//! The words by which rules are compared and told from the words of others, and sentences as words.
 //!
-//! They are in the files of the folder `words`, one for each language and one for what all share. A
-//! line `## name: explanation` begins a section. A section has either words and phrases with bars or
-//! line breaks between them, or lines with a pattern between slashes. In a pattern, the names of the
-//! sections `parts` stand for their patterns, and `{imperatives}` for the words of that section.
-//!
-//! Patterns are matched against a sentence in lower case with one space between words and a bar
-//! after each clause, as [`flat`] writes it. Chinese and Japanese sentences have no words to separate
-//! and are matched as they are.
+//! They are in `words.txt`. A line `## name: explanation` begins a section, which has words and phrases
+//! with bars or line breaks between them. Chinese and Japanese sentences have no words to separate and
+//! are matched as they are.
 
 use std::sync::LazyLock;
 
 use hashbrown::HashMap;
-use regex::{RegexSet, RegexSetBuilder, SetMatches};
 
-const SHARED_TEXT: &str = include_str!("words/shared.txt");
-
-pub(super) static SHARED: LazyLock<Table> = LazyLock::new(|| Table::of(SHARED_TEXT));
-
-/// The states of a set are built while it is used. With the default of 2 MiB most are built again
-/// and again.
-const DFA_BYTES: usize = 4 << 20;
+pub(super) static WORDS: LazyLock<Table> = LazyLock::new(|| Table::of(include_str!("words.txt")));
 
 /// The sections of a file.
 #[derive(Default)]
-pub(super) struct Table {
-    lists: HashMap<&'static str, Vec<&'static str>>,
-    sets: HashMap<&'static str, RegexSet>,
-}
+pub(super) struct Table(HashMap<&'static str, Vec<&'static str>>);
 
 impl Table {
     /// Reads the text of a file.
-    pub(super) fn of(text: &'static str) -> Self {
-        let mut table = Self::default();
-        for (name, lines) in sections(text) {
-            let words = lines.iter().flat_map(|line| line.split('|'));
-            table.lists.insert(name, words.collect());
-        }
-        let imperatives = table.lists.get("imperatives").map(|words| words.join("|"));
-        let imperatives = imperatives.unwrap_or_default();
-        let parts = [text, SHARED_TEXT].map(parts).concat();
-        let whole = |pattern: &str| {
-            let pattern = pattern.to_owned();
-            let parts = parts.iter();
-            parts
-                .fold(pattern, |text, (name, part)| text.replace(name, part))
-                .replace("{imperatives}", &imperatives)
-        };
-        for (name, lines) in sections(text) {
-            let patterns = lines.iter().filter_map(|line| slashed(line));
-            if patterns.clone().next().is_some() {
-                let mut set = RegexSetBuilder::new(patterns.map(whole));
-                let set = set.dfa_size_limit(DFA_BYTES).build();
-                // A test compiles them all.
-                table.sets.insert(name, set.unwrap_or_default());
-            }
-        }
-        table
+    fn of(text: &'static str) -> Self {
+        let sections = text.split("\n## ").skip(1).map(|section| {
+            let mut lines = section.lines();
+            let head = lines.next().unwrap_or_default();
+            let name = head.split(':').next().unwrap_or_default();
+            let words = lines.filter(|line| !line.is_empty());
+            (name, words.flat_map(|line| line.split('|')).collect())
+        });
+        Self(sections.collect())
     }
 
     /// The words of a section.
     pub(super) fn all(&self, name: &str) -> &[&'static str] {
-        debug_assert!(self.lists.contains_key(name), "no section {name}");
-        self.lists.get(name).map_or(&[], Vec::as_slice)
+        debug_assert!(self.0.contains_key(name), "no section {name}");
+        self.0.get(name).map_or(&[], Vec::as_slice)
     }
 
     /// Whether a section has this word.
@@ -103,54 +71,6 @@ impl Table {
     pub(super) fn ends(&self, name: &str, text: &str) -> bool {
         self.all(name).iter().any(|part| text.ends_with(part))
     }
-
-    /// Whether a sentence matches a pattern of a section.
-    pub(super) fn matches(&self, name: &str, sentence: &str) -> bool {
-        debug_assert!(self.sets.contains_key(name), "no patterns {name}");
-        self.sets
-            .get(name)
-            .is_some_and(|set| set.is_match(sentence))
-    }
-
-    /// Returns which patterns of a section a sentence matches.
-    pub(super) fn matching(&self, name: &str, sentence: &str) -> Option<SetMatches> {
-        self.sets.get(name).map(|set| set.matches(sentence))
-    }
-
-    /// Returns the words of a clause behind those at its beginning that a section lists, such as *and*.
-    pub(super) fn behind<'a>(&self, name: &str, clause: &'a str) -> Vec<&'a str> {
-        clause
-            .split_whitespace()
-            .skip_while(|word| self.lists(name, word))
-            .collect()
-    }
-}
-
-/// The sections of a text: the name of each, and its lines.
-fn sections(text: &'static str) -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
-    text.split("\n## ").skip(1).map(|section| {
-        let mut lines = section.lines();
-        let head = lines.next().unwrap_or_default();
-        let name = head.split(':').next().unwrap_or_default();
-        let is_said = |line: &&str| !line.is_empty() && !line.starts_with('#');
-        (name, lines.filter(is_said).collect())
-    })
-}
-
-/// The names for parts of patterns in a text, each with what it stands for.
-fn parts(text: &'static str) -> Vec<(&'static str, &'static str)> {
-    let sections = sections(text).filter(|(name, _)| *name == "parts");
-    let lines = sections.flat_map(|(_, lines)| lines);
-    lines
-        .filter_map(|line| {
-            let (name, part) = line.split_once(' ')?;
-            Some((name, slashed(part)?))
-        })
-        .collect()
-}
-
-fn slashed(line: &str) -> Option<&str> {
-    line.strip_prefix('/')?.strip_suffix('/')
 }
 
 /// Returns a text in lower case, with one kind of apostrophe.
@@ -190,12 +110,6 @@ pub(super) fn flat(text: &str) -> String {
     }
     end(&mut word, &mut flat);
     flat
-}
-
-pub(super) fn clauses(flat: &str) -> impl Iterator<Item = &str> {
-    flat.split('|')
-        .map(str::trim)
-        .filter(|clause| !clause.is_empty())
 }
 
 /// The words of a text, each with a space on both sides.

@@ -5,7 +5,7 @@
 //! Lines without punctuation may as well be rules of their own, so a line goes on in the next one
 //! only if there is a sign of it.
 
-use super::words::SHARED;
+use super::words::WORDS;
 use super::{declared, own_words};
 
 /// A line that is shorter than this, in columns, is not wrapped for its width.
@@ -46,7 +46,7 @@ fn goes_on(line: &str, is_in_item: bool, rest: &str) -> bool {
     let last = before.rsplit(' ').next().unwrap_or_default();
     let is_open = before.ends_with([',', '，', '、'])
         || before.ends_with(OPEN_PARTICLES)
-        || SHARED.lists("open ends", &last.to_lowercase());
+        || WORDS.lists("open ends", &last.to_lowercase());
     let is_exception = begins_exception(after) && !after.ends_with([':', '：']);
     if is_open || is_in_item && next.starts_with("  ") || is_exception {
         return true;
@@ -70,14 +70,14 @@ pub(super) fn without_vocative(sentence: &str) -> Option<&str> {
     if first.starts_with('@') {
         return Some(rest);
     }
-    let is_greeting = SHARED.lists("greetings", &first.to_ascii_lowercase());
+    let is_greeting = WORDS.lists("greetings", &first.to_ascii_lowercase());
     let (name, rest) = rest.split_once(' ')?;
     (is_greeting && !begins_rule(name)).then_some(rest)
 }
 
 /// Whether a rule of its own may begin with a word.
 pub(super) fn begins_rule(word: &str) -> bool {
-    SHARED.lists("first words", word)
+    WORDS.lists("first words", word)
 }
 
 /// Whether a line may be a part of a wrapped sentence, and is neither a heading nor a table.
@@ -105,5 +105,5 @@ fn ends(line: &str) -> bool {
 /// Whether a sentence limits the rule before it. Such a sentence is kept with its rule: if "Unless
 /// I say so." were cut off, "Never push." would be another rule.
 pub(super) fn begins_exception(sentence: &str) -> bool {
-    SHARED.begins("exceptions", &sentence.to_lowercase())
+    WORDS.begins("exceptions", &sentence.to_lowercase())
 }

@@ -13,11 +13,11 @@ use super::super::words::lowered;
 use super::*;
 
 /// How often each sentence is learned from.
-const ROUNDS: usize = 20;
+const ROUNDS: usize = 10;
 /// How strongly weights are drawn to zero, so that the model learns words and not sentences.
 const DECAY: f32 = 1e-3;
 /// A feature that fewer sentences have gets no weight.
-const RARE: u32 = 3;
+const RARE: u32 = 2;
 
 struct Example {
     sentence: String,
