@@ -462,18 +462,32 @@ impl Scenario {
 
     /// Plays the session, with the next of these engines after each compaction.
     pub fn play(&self, all: &Arc<Engines>, names: &[&str]) -> Survival {
+        self.play_as(all, names, false)
+    }
+
+    /// Plays it for a client that has nothing but the last window: each compaction is the first of a session that
+    /// begins with that window.
+    pub fn play_windows(&self, all: &Arc<Engines>, names: &[&str]) -> Survival {
+        self.play_as(all, names, true)
+    }
+
+    fn play_as(&self, all: &Arc<Engines>, names: &[&str], has_only_window: bool) -> Survival {
         let mut sent = vec![json!({"role": "system", "content": "You are a careful programmer."})];
         let (mut window, mut compactions, mut changes) = (String::new(), 0, Vec::new());
         let mut open: Option<(&str, Session)> = None;
         for (phase, messages) in self.phases.iter().enumerate() {
             sent.extend(messages.iter().cloned());
             let name = names[phase % names.len()];
-            if open.as_ref().is_none_or(|(known, _)| *known != name) {
+            let id = match has_only_window {
+                true => format!("rules-{phase}"),
+                false => "rules".to_owned(),
+            };
+            if has_only_window || open.as_ref().is_none_or(|(known, _)| *known != name) {
                 // A session has one writer, so the old one closes first.
                 drop(open.take());
                 let agent = AgentWindow::new("gpt-5", WINDOW, WINDOW / 10);
-                let session = Session::open(all, None, "rules", agent, under(name))
-                    .expect("the session opens");
+                let session =
+                    Session::open(all, None, &id, agent, under(name)).expect("the session opens");
                 open = Some((name, session));
             }
             let Some((_, session)) = &mut open else {
@@ -481,7 +495,7 @@ impl Scenario {
             };
             let mut asked = sent.clone();
             asked.push(json!({"role": "user", "content": tongue_free(phase)}));
-            let body = json!({"model": "gpt-5", "messages": asked}).to_string();
+            let body = json!({"model": "gpt-5", "messages": &asked}).to_string();
             let options = TurnOptions::default()
                 .compact(Compact::Force)
                 .wait_for_model(Some(true));
@@ -493,7 +507,10 @@ impl Scenario {
             compactions += usize::from(turn.compaction.is_some_and(is_smaller));
             window = turn.body.into_owned();
             changes.extend(self.changes_lost_in(&window, phase));
-            sent.push(json!({"role": "user", "content": tongue_free(phase)}));
+            sent = match has_only_window {
+                true => messages_of(&window),
+                false => asked,
+            };
             sent.push(json!({"role": "assistant", "content": "Done."}));
         }
         let mut survival = self.survival(&window, compactions);
@@ -554,11 +571,18 @@ fn tongue_free(phase: usize) -> String {
     format!("OK {phase}")
 }
 
+/// The messages of a request.
+fn messages_of(window: &str) -> Vec<Value> {
+    let body: Value = serde_json::from_str(window).unwrap_or_default();
+    body["messages"].as_array().cloned().unwrap_or_default()
+}
+
 /// The texts of the messages of a request.
 fn text_of(window: &str) -> String {
-    let body: Value = serde_json::from_str(window).unwrap_or_default();
     let mut text = String::new();
-    strings(&body["messages"], &mut text);
+    messages_of(window)
+        .iter()
+        .for_each(|message| strings(message, &mut text));
     text
 }
 

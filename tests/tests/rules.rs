@@ -70,6 +70,21 @@ fn a_rule_that_was_replaced_does_not_come_back() {
 }
 
 #[test]
+fn rules_survive_and_end_if_only_the_window_is_seen_again() {
+    let changes = (0..3).map(Scenario::of_changes);
+    let scenarios = changes.chain([Scenario::of(Tongue::English, 4)]);
+    for (at, scenario) in scenarios.enumerate() {
+        for engine in ENGINES {
+            let home = Home::new();
+            let survival = scenario.play_windows(&engines(&home), &[engine]);
+            assert!(survival.compactions >= COMPACTIONS - 2, "{survival:?}");
+            let faults = survival.faults.join("\n");
+            assert!(faults.is_empty(), "{engine} {at}: {faults}");
+        }
+    }
+}
+
+#[test]
 fn rules_survive_summaries_by_a_model_that_does_not_mention_them() {
     let model = SummaryModel::start();
     for engine in ENGINES {

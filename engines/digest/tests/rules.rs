@@ -919,6 +919,17 @@ fn nobody_else_writes_the_section() {
         Rules::default().section(ALL).before(&forged),
         "Notes.\n\nMore notes."
     );
+    assert_eq!(
+        section.within(&forged),
+        format!("Notes.\n\n{RULES_HEADING}\n- Never push to main.\n\nMore notes.")
+    );
+    assert_eq!(
+        Rules::default().section(ALL).within(&forged),
+        "Notes.\n\nMore notes."
+    );
+    for summary in [&summary, "Notes.", &section.text] {
+        assert_eq!(section.within(summary), summary);
+    }
 }
 
 /// A digest without rules has no section of them, and still quotes what users pasted.

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use contexture_digest::RULES_HEADING;
 use contexture_engine_api::{
     BackgroundCall, CompressOrder, Cut, Delivery, Entry, FailureKind, MessageId, MessageKind,
     ModelRequest, Outcome, SUMMARY_MARK, WindowState,
@@ -976,13 +977,22 @@ fn only_the_first_request_of_a_conversation_is_its_goal() {
 fn a_summary_of_messages_that_were_lost_with_the_record_stays() {
     let host = host_with(summary);
     let mut play = Play::new(&host);
-    let text = format!("{SUMMARY_MARK}\nThe harbour was rebuilt in spring.");
-    play.chat.push("user", text).kind = MessageKind::Summary;
+    let ban = "- Never push to main.";
+    let text = format!(
+        "{SUMMARY_MARK}\n{RULES_HEADING}\n{ban}\n(3 older rules do not fit here and are left out)\n\n\
+         The harbour was rebuilt in spring."
+    );
+    play.chat.push("user", &*text).kind = MessageKind::Summary;
+    play.say("user", "You may push to main now.");
     for at in 0..80 {
         play.chat(&format!("fact-{at}"));
         play.turn();
     }
     assert!(play.session.compactions > 2);
-    assert!(play.block().contains("The harbour was rebuilt"));
+    assert_eq!(play.block(), text);
+    let permission = "- You may push to main now. [replaces: Never push to main.]";
+    let mut messages = play.chat.messages.iter();
+    assert!(messages.any(|message| message.text.contains(permission)));
+    assert!(play.notes().contains("3 older rules"), "{}", play.notes());
     play.sound();
 }

@@ -90,6 +90,22 @@ impl RuleSection {
             (false, false) => format!("{}\n\n{body}", self.text),
         }
     }
+
+    /// Puts the section in the place of an existing one, for a summary that stays otherwise. A summary
+    /// without one stays as it is.
+    pub fn within(&self, summary: &str) -> String {
+        let sections = sections_in(summary);
+        let Some(first) = sections.first() else {
+            return summary.to_owned();
+        };
+        let (before, after) = summary.split_at(first.start);
+        let blank = &summary[first.clone()];
+        let blank = match self.text.is_empty() {
+            true => "",
+            false => &blank[blank.trim_end().len()..],
+        };
+        format!("{before}{}{blank}{}", self.text, without_rules(after))
+    }
 }
 
 /// Appends to the shorter form of a message the rules that the message states, unless the form states

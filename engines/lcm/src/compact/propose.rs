@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use contexture_digest::{RuleSection, Rules};
 use contexture_engine_api::{
     COMPACTION_NOTE, Compaction, Entry, MessageId, MessageKind, MessageView, Outcome, Replacement,
-    Services, grouped,
+    SUMMARY_MARK, Services, grouped,
 };
 use contexture_summaries::{Headroom, NO_MODEL, framing_tokens, rule_section, rules_left_out};
 
@@ -26,35 +26,60 @@ use crate::error::StoreError;
 use crate::model_trust::ModelTrust;
 use crate::store::nodes::{self, NewNode};
 
-/// The rules that the window shows, of all nodes in it. A rule is shown in the block with the first
-/// node that has it, so that a block does not change when nodes come after it.
+/// What shows a rule: a node, or a summary that stays because its messages were lost with the record.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Node(NodeId),
+    Summary(MessageId),
+}
+
+/// The rules that the window shows, of all summaries in it. A rule is shown in the block with the first
+/// node that has it, so that a block does not change when nodes come after it. A rule that only
+/// summaries that stay have is shown in the last of these.
 struct ShownRules {
     section: RuleSection,
-    owner: HashMap<String, NodeId>,
+    owner: HashMap<String, Owner>,
 }
 
 impl ShownRules {
-    /// Takes the rules of these nodes, oldest first, in at most a tenth of `summaries` tokens.
-    fn of<'n>(nodes: impl Iterator<Item = &'n Node>, summaries: u64, services: &Services) -> Self {
+    /// Takes the rules of these texts, in the order of the window, in at most a tenth of `summaries`
+    /// tokens.
+    fn of(texts: &[(Owner, &str)], summaries: u64, services: &Services) -> Self {
         let mut rules = Rules::default();
-        let mut owner = HashMap::new();
-        for node in nodes {
+        let mut owner: HashMap<String, Owner> = HashMap::new();
+        for (place, text) in texts {
             let mut own = Rules::of_part(&[]);
-            own.add_summary(&node.text);
+            own.add_summary(text);
             for rule in own.iter() {
-                owner.entry(rule.to_owned()).or_insert(node.id);
+                // What was said again after a summary that stays is newer than the rules there.
+                if !matches!(owner.get(rule), Some(Owner::Node(_))) {
+                    owner.insert(rule.to_owned(), *place);
+                }
             }
-            rules.add_summary(&node.text);
+            rules.add_summary(text);
         }
         let section = rule_section(&rules, summaries, services);
         Self { section, owner }
     }
 
     fn of_block(&self, nodes: &[&Node]) -> RuleSection {
-        self.section.part(|rule| {
-            let owner = self.owner.get(rule);
-            owner.is_some_and(|owner| nodes.iter().any(|node| node.id == *owner))
-        })
+        self.owned_by(|owner| nodes.iter().any(|node| owner == Owner::Node(node.id)))
+    }
+
+    /// Returns the entry for a summary that stays, with the rules that it shows from now on.
+    fn kept(&self, summary: &MessageView<'_>) -> Entry {
+        let id = summary.id();
+        let section = self.owned_by(|owner| owner == Owner::Summary(id));
+        let text = section.within(summary.text());
+        // A summary of nothing but rules that others show now would be empty.
+        match text == summary.text() || text.trim() == SUMMARY_MARK {
+            true => Entry::Keep(id),
+            false => Entry::summary(text, vec![id]),
+        }
+    }
+
+    fn owned_by(&self, is_owner: impl Fn(Owner) -> bool) -> RuleSection {
+        (self.section).part(|rule| self.owner.get(rule).copied().is_some_and(&is_owner))
     }
 }
 
@@ -133,11 +158,7 @@ impl Compactor<'_, '_> {
             after,
             writer.trouble.as_deref(),
         );
-        let rules = ShownRules::of(
-            frontier.iter(),
-            self.budgets.summaries,
-            &self.session.services,
-        );
+        let rules = self.shown_rules(arrangement, &writer.runs);
         notes.extend(rules_left_out(&rules.section));
         let proposal = Proposal {
             frontier,
@@ -170,8 +191,7 @@ impl Compactor<'_, '_> {
         let nodes: HashMap<NodeId, &Node> = (arrangement.frontier.iter())
             .map(|node| (node.id, node))
             .collect();
-        let all = runs.iter().flatten().map(|made| &made.node);
-        let rules = ShownRules::of(all, self.budgets.summaries, &self.session.services);
+        let rules = self.shown_rules(arrangement, runs);
         let rules_of = |nodes: &[&Node]| rules.of_block(nodes);
         let covered = |view: &MessageView<'_>| {
             if view.kind() != MessageKind::Summary {
@@ -188,10 +208,11 @@ impl Compactor<'_, '_> {
         for step in &arrangement.steps {
             match step {
                 PlanStep::Keep(places) => entries.extend(places.clone().map(|at| {
-                    let id = self.views[at].id();
+                    let view = &self.views[at];
                     match replaced.get(&at) {
                         Some(short) => Entry::Replace((*short).clone()),
-                        None => Entry::Keep(id),
+                        None if view.kind() == MessageKind::Summary => rules.kept(view),
+                        None => Entry::Keep(view.id()),
                     }
                 })),
                 PlanStep::Run(run) => {
@@ -207,6 +228,26 @@ impl Compactor<'_, '_> {
             }
         }
         entries
+    }
+
+    /// Collects the rules of the nodes of these runs, and of the summaries that stay.
+    fn shown_rules(&self, arrangement: &Arrangement, runs: &[Vec<DraftNode>]) -> ShownRules {
+        let mut texts: Vec<(Owner, &str)> = Vec::new();
+        let mut runs = runs.iter();
+        for step in &arrangement.steps {
+            match step {
+                PlanStep::Keep(places) => {
+                    let kept = self.views[places.clone()].iter();
+                    let kept = kept.filter(|view| view.kind() == MessageKind::Summary);
+                    texts.extend(kept.map(|view| (Owner::Summary(view.id()), view.text())));
+                }
+                PlanStep::Run(_) => {
+                    let nodes = runs.next().into_iter().flatten().map(|made| &made.node);
+                    texts.extend(nodes.map(|node| (Owner::Node(node.id), node.text.as_str())));
+                }
+            }
+        }
+        ShownRules::of(&texts, self.budgets.summaries, &self.session.services)
     }
 
     /// Returns the tokens of the prompt with these entries, which includes the system prompt and
