@@ -20,6 +20,7 @@ mod own_words;
 mod permission;
 mod section;
 mod stated;
+mod topic;
 mod words;
 mod wraps;
 

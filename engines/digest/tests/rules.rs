@@ -464,7 +464,7 @@ fn an_item_is_kept_with_the_head_that_says_what_it_means() {
         "Make sure that these pass:\n- login::one\n- login::two",
         "Die Tests laufen nicht auf:\n- Windows\n- Mac",
         "Estos tests no pasan:\n- uno\n- dos",
-        "Tabulations dans :\n- un\n- deux",
+        "Les tests échouent dans :\n- un\n- deux",
         "次のテストが失敗しています：\n- 一つ\n- 二つ",
     ] {
         assert_eq!(found(list), [""; 0], "{list}");

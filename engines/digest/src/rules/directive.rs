@@ -65,7 +65,7 @@ pub(super) fn is_directive(sentence: &str) -> bool {
 /// Whether a sentence begins with words such as *never*.
 fn begins_plainly(lower: &str) -> bool {
     let bare = lower.trim_start_matches(|c: char| !c.is_alphanumeric());
-    let words = flat(bare);
+    let words = flat(&bare.replace(" d'", " de "));
     WORDS.begins("begins a rule cjk", bare)
         || WORDS
             .places("begins a rule", words.trim_start())
@@ -82,10 +82,10 @@ fn may_be_rule(lower: &str) -> bool {
         && !head.is_some_and(own_words::asks_to_translate)
 }
 
-/// Whether a text has as many words, or four characters of Chinese or Japanese.
+/// Whether a text has as many words. Two characters of Chinese or Japanese count as one more.
 fn has_words(text: &str, least: usize) -> bool {
-    text.split_whitespace().nth(least - 1).is_some()
-        || text.chars().filter(|c| is_cjk(*c)).nth(3).is_some()
+    let cjk = text.chars().filter(|c| is_cjk(*c)).count();
+    text.split_whitespace().count() + cjk / 2 >= least
 }
 
 /// Whether a sentence may be of a language: it has common words of it, and no more of any other.

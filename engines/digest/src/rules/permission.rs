@@ -34,8 +34,9 @@ impl Ending {
             let end = lower.trim_end_matches(|c: char| !c.is_alphanumeric());
             let is_order = WORDS.ends("orders cjk", end) || lower.contains('请');
             let forbids = lower.contains("不可以") || lower.contains("不允许");
+            let withdraws = has("withdraws cjk") && !has("no withdraws cjk");
             return Self::first([
-                (has("withdraws cjk") && has("rules cjk"), Self::Withdraws),
+                (withdraws && has("rules cjk"), Self::Withdraws),
                 (has("lifts cjk"), Self::Lifts),
                 (has("releases cjk"), Self::Releases),
                 (
@@ -52,15 +53,16 @@ impl Ending {
         let flat = spaced(&lower.replace('-', " "));
         let has = |name: &str| WORDS.has(name, &flat);
         // "You can push without asking" forbids nothing.
-        let without = [" without ", " ohne ", " sans ", " sin "];
-        let ends = without.iter().filter_map(|word| flat.find(word));
-        let is_negative = directive::is_negative(&flat[..ends.min().unwrap_or(flat.len())]);
+        let end = WORDS.places("without", &flat).min();
+        let is_negative = directive::is_negative(&flat[..end.unwrap_or(flat.len())]);
         let permits =
             has("permits") || has("states") && has("new") || has("reverses") && !has("complaints");
+        let releases = has("releases") || has("needs") && has("no more");
+        let withdraws = has("withdraws") && !has("no withdraws");
         Self::first([
-            (has("withdraws") && has("rules"), Self::Withdraws),
+            (withdraws && has("rules"), Self::Withdraws),
             (has("lifts"), Self::Lifts),
-            (has("releases"), Self::Releases),
+            (releases, Self::Releases),
             (permits && !is_negative && !has("no permits"), Self::Permits),
         ])
     }

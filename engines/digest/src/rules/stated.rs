@@ -6,9 +6,9 @@
 
 use std::ops::Range;
 
-use super::compare::{is_name, topic};
 use super::directive::{self, LanguageNumber};
 use super::permission::Ending;
+use super::topic::{is_name, topic};
 use super::words::WORDS;
 use super::wraps::{begins_exception, begins_rule, joined, without_vocative};
 use super::{MOST_CHARS, declared, own_words};
@@ -191,9 +191,8 @@ impl Stated<'_> {
         let bare = bare.trim_end_matches([':', '：', ' ']);
         // Words such as "Don't" are a rule only with what follows.
         let is_order = || {
-            [list.unwrap_or("x"), "x"]
-                .iter()
-                .any(|item| is_rule(&format!("{bare} {item}")))
+            let mut followed = [list.unwrap_or("x"), "x"].into_iter();
+            followed.any(|item| is_rule(&format!("{bare} {item}")))
         };
         let is_head = match list {
             None => own_words::announces_rules(trimmed) && !is_order(),

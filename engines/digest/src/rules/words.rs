@@ -8,23 +8,23 @@ use std::sync::LazyLock;
 
 use hashbrown::HashMap;
 
-pub(super) static WORDS: LazyLock<Table> = LazyLock::new(|| Table::of(include_str!("words.txt")));
+const TEXT: &str = include_str!("words.txt");
 
-/// The sections of a file.
+pub(super) static WORDS: LazyLock<Table> = LazyLock::new(Table::read);
+
+/// The words of each section.
 #[derive(Default)]
 pub(super) struct Table(HashMap<&'static str, Vec<&'static str>>);
 
 impl Table {
-    /// Reads the text of a file.
-    fn of(text: &'static str) -> Self {
-        let sections = text.split("\n## ").skip(1).map(|section| {
-            let mut lines = section.lines();
-            let head = lines.next().unwrap_or_default();
-            let name = head.split(':').next().unwrap_or_default();
-            let words = lines.filter(|line| !line.is_empty());
-            (name, words.flat_map(|line| line.split('|')).collect())
-        });
-        Self(sections.collect())
+    fn read() -> Self {
+        let words =
+            |lines: Vec<&'static str>| lines.iter().flat_map(|line| line.split('|')).collect();
+        Self(
+            sections()
+                .map(|(name, lines)| (name, words(lines)))
+                .collect(),
+        )
     }
 
     /// The words of a section.
@@ -71,6 +71,23 @@ impl Table {
     pub(super) fn ends(&self, name: &str, text: &str) -> bool {
         self.all(name).iter().any(|part| text.ends_with(part))
     }
+}
+
+/// The name of each section, and its lines.
+fn sections() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
+    TEXT.split("\n## ").skip(1).map(|section| {
+        let mut lines = section.lines();
+        let head = lines.next().unwrap_or_default();
+        let name = head.split(':').next().unwrap_or_default();
+        (name, lines.filter(|line| !line.is_empty()).collect())
+    })
+}
+
+/// The lines of a section.
+pub(super) fn rows(name: &str) -> Vec<&'static str> {
+    let mut sections = sections();
+    let found = sections.find_map(|(found, lines)| (found == name).then_some(lines));
+    found.unwrap_or_default()
 }
 
 /// Returns a text in lower case, with one kind of apostrophe.
