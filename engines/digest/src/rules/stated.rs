@@ -189,11 +189,9 @@ impl Stated<'_> {
         let bare = head.trim_matches(['#', '*', ' ']);
         let is_label = head.ends_with([':', '：']) || bare.len() < head.len() && !is_item;
         let bare = bare.trim_end_matches([':', '：', ' ']);
-        // Words such as "Don't" are a rule only with what follows.
-        let is_order = || {
-            let mut followed = [list.unwrap_or("x"), "x"].into_iter();
-            followed.any(|item| is_rule(&format!("{bare} {item}")))
-        };
+        // The `x` stands for an item, because words such as "Don't" are a rule only when something
+        // follows.
+        let is_order = || is_rule(&format!("{bare} x"));
         let is_head = match list {
             None => own_words::announces_rules(trimmed) && !is_order(),
             Some(_) if own_words::names_rules(trimmed) => true,
