@@ -15,7 +15,7 @@ mod network;
 #[path = "../../host/transcript/tests/support/server.rs"]
 mod server;
 
-use std::io::{BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,6 +37,9 @@ const TURNS: usize = 30;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a gateway is stopped: longer than its leases last.
 const STOPPED: Duration = Duration::from_secs(8);
+
+/// What the gateways said, each line with the address of its gateway.
+static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 struct Gateway {
     home: Home,
@@ -69,6 +72,8 @@ impl Gateway {
 
     /// Kills it, and starts it again at the same address.
     fn die(&mut self) {
+        let died = format!("{} dies", self.address);
+        SAID.lock().unwrap().push(died);
         self.process.kill().unwrap();
         self.process.wait().unwrap();
         (self.process, _) = spawn(&self.home, &self.url, &self.address);
@@ -81,6 +86,8 @@ impl Gateway {
     }
 
     fn signal(&self, signal: Signal) {
+        let sent = format!("{} gets {signal:?}", self.address);
+        SAID.lock().unwrap().push(sent);
         let id = i32::try_from(self.process.id()).unwrap();
         kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
     }
@@ -99,8 +106,12 @@ fn spawn(home: &Home, url: &str, listen: &str) -> (Child, String) {
     let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(process.stderr.take().unwrap());
     let address = address_in(&mut said);
-    // Nobody reads what it says later, but it must be able to say it.
-    std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+    let own = address.clone();
+    std::thread::spawn(move || {
+        for line in said.lines().map_while(Result::ok) {
+            SAID.lock().unwrap().push(format!("{own} {line}"));
+        }
+    });
     (process, address)
 }
 
@@ -185,6 +196,23 @@ impl Talk {
         self.took.push(began.elapsed());
         self.messages.push(answer);
     }
+}
+
+/// What is known of a conversation, for the error if it is not stored as it was.
+fn story(talk: &Talk) -> String {
+    let said = SAID.lock().unwrap();
+    let is_about = |line: &&String| {
+        let ends = [" dies", "gets"].iter().any(|event| line.contains(event));
+        ends || line.contains(&talk.name)
+    };
+    let lines: Vec<&str> = said.iter().filter(is_about).map(String::as_str).collect();
+    let (retries, passed) = (talk.retries, talk.passed);
+    let head = format!("{}: {retries} retries, {passed} passed", talk.session);
+    format!(
+        "{head}, answered after {:?}\n{}",
+        talk.took,
+        lines.join("\n")
+    )
 }
 
 /// Runs a command that succeeds, with the database of this server. Returns what it prints.
@@ -276,7 +304,7 @@ fn gateways_that_die_lose_no_message_and_store_none_twice() {
     let mut late = 0;
     for talk in &mut talks {
         let stored = exported(&talk.session);
-        assert!(talk.messages.starts_with(&stored), "{}", talk.session);
+        assert!(talk.messages.starts_with(&stored), "{}", story(talk));
         late += usize::from(stored.len() < talk.messages.len());
         talk.go_on(&addresses, 0);
     }
@@ -284,7 +312,7 @@ fn gateways_that_die_lose_no_message_and_store_none_twice() {
     let mut messages = 0;
     for talk in &talks {
         let stored = exported(&talk.session);
-        assert_eq!(stored, talk.messages, "{}", talk.session);
+        assert_eq!(stored, talk.messages, "{}", story(talk));
         messages += stored.len();
     }
     store("sessions verify");
