@@ -387,7 +387,7 @@ pub(crate) fn views_of<T>(messages: &[Message], work: impl FnOnce(&[MessageView<
 /// so a test is reproducible.
 pub fn filler(seed: usize, chars: usize) -> String {
     const WORDS: [&str; 12] = [
-        "ledger", "the", "request", "of", "a", "handler", "when", "response", "under", "load",
+        "ledger", "the", "request", "of", "a", "handler", "were", "response", "there", "load",
         "is", "slow",
     ];
     let mut text = String::with_capacity(chars + 12);

@@ -17,8 +17,9 @@ const PLAIN: f32 = -2.0;
 /// The score from which one of two words is, and one with a clause that is: what stands beside a rule,
 /// such as its reason, makes a sentence less like one.
 const CLAUSE: f32 = 3.0;
-/// Of a sentence with more characters, only these are judged.
-const LONGEST: usize = 300;
+/// No sentence that was learned from has more characters. Of a longer one, the clauses in its beginning are
+/// judged.
+const LONGEST: usize = 240;
 
 /// The languages that are told apart by their most common words.
 const LANGUAGES: [&str; 4] = [
@@ -47,19 +48,22 @@ static COMMON: LazyLock<HashMap<&str, Vec<usize>>> = LazyLock::new(|| {
 pub(super) fn is_directive(sentence: &str) -> bool {
     let lower = lowered(sentence);
     let lower = lower.trim();
-    let end = lower.char_indices().nth(LONGEST);
-    let judged = &lower[..end.map_or(lower.len(), |(at, _)| at)];
-    let mut clauses = judged
-        .split(|c: char| ",;:，；：、()[]#*—".contains(c))
-        .filter(|clause| has_words(clause, 3));
-    let least = match has_words(judged, 3) {
+    let end = lower.char_indices().nth(LONGEST).map(|(at, _)| at);
+    let judged = &lower[..end.unwrap_or(lower.len())];
+    let mut clauses: Vec<&str> = judged
+        .split(|c: char| ",;:，；：()[]#*—".contains(c))
+        .collect();
+    if end.is_some() {
+        clauses.pop();
+    }
+    let least = match end {
         _ if begins_plainly(judged) => PLAIN,
-        true => SENTENCE,
-        false => CLAUSE,
+        None if has_words(judged, 3) => SENTENCE,
+        None => CLAUSE,
+        Some(_) => f32::INFINITY,
     };
-    may_be_rule(lower)
-        && (learned::score(judged) >= least
-            || clauses.any(|clause| learned::score(clause) >= CLAUSE))
+    let is_rule = |clause: &&str| has_words(clause, 3) && learned::score(clause) >= CLAUSE;
+    may_be_rule(lower) && (learned::score(judged) >= least || clauses.iter().any(is_rule))
 }
 
 /// Whether a sentence begins with words such as *never*.
