@@ -48,6 +48,9 @@ static COMMON: LazyLock<HashMap<&str, Vec<usize>>> = LazyLock::new(|| {
 pub(super) fn is_directive(sentence: &str) -> bool {
     let lower = lowered(sentence);
     let lower = lower.trim();
+    if !may_be_rule(lower) {
+        return false;
+    }
     let end = lower.char_indices().nth(LONGEST).map(|(at, _)| at);
     let judged = &lower[..end.unwrap_or(lower.len())];
     let mut clauses: Vec<&str> = judged
@@ -63,21 +66,22 @@ pub(super) fn is_directive(sentence: &str) -> bool {
         Some(_) => f32::INFINITY,
     };
     let is_rule = |clause: &&str| has_words(clause, 3) && learned::score(clause) >= CLAUSE;
-    may_be_rule(lower) && (learned::score(judged) >= least || clauses.iter().any(is_rule))
+    learned::score(judged) >= least || clauses.iter().any(is_rule)
 }
 
 /// Whether a sentence begins with words such as *never*.
 fn begins_plainly(lower: &str) -> bool {
     let bare = lower.trim_start_matches(|c: char| !c.is_alphanumeric());
     let words = flat(&bare.replace(" d'", " de "));
-    WORDS.begins("begins a rule cjk", bare)
-        || WORDS
-            .places("begins a rule", words.trim_start())
-            .any(|at| at == 0)
+    let is_first = |begin: &&str| {
+        let behind = words.trim_start().strip_prefix(begin);
+        behind.is_some_and(|behind| behind.starts_with(' '))
+    };
+    WORDS.begins("begins a rule cjk", bare) || WORDS.all("begins a rule").iter().any(is_first)
 }
 
-/// Whether a sentence may be a rule: no row of a table, no tag, no single word, nothing that announces other words, and
-/// no text to translate.
+/// Whether a sentence may be a rule: no row of a table, no tag, no single word, nothing that announces
+/// other words, and no text to translate.
 fn may_be_rule(lower: &str) -> bool {
     let head = lower.split_once([':', '：']).map(|(head, _)| head);
     has_words(lower, 2)

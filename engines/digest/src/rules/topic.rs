@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use hashbrown::HashSet;
 
 use super::directive::{self, LanguageNumber};
-use super::words::{lowered, rows};
+use super::words::{WORDS, lowered, rows};
 use crate::text::chars;
 
 /// What a rule is about: words, and how many words each of them counts for.
@@ -113,13 +113,11 @@ static FRAMES: LazyLock<(HashSet<Vec<String>>, Vec<&str>)> = LazyLock::new(|| {
         "reverses", "lifts", "releases", "needs", "no more", "withdraws", "switches", "rules",
         "said", "without", "not what follows", "not what precedes",
     ];
-    let (mut frames, mut whole) = (HashSet::new(), Vec::new());
+    let (mut frames, mut whole): (_, Vec<&str>) = (HashSet::new(), Vec::new());
     for name in sections {
-        for phrase in rows(name).iter().flat_map(|row| row.split('|')) {
-            frames.insert(phrase.split(' ').flat_map(parts).collect());
-        }
-        let cjk = rows(&format!("{name} cjk"));
-        whole.extend(cjk.iter().flat_map(|row| row.split('|')));
+        let phrases = WORDS.all_if_any(name).iter();
+        frames.extend(phrases.map(|phrase| phrase.split(' ').flat_map(parts).collect()));
+        whole.extend(WORDS.all_if_any(&format!("{name} cjk")));
     }
     whole.sort_by_key(|phrase| Reverse(phrase.len()));
     (frames, whole)

@@ -13,7 +13,6 @@ const TEXT: &str = include_str!("words.txt");
 pub(super) static WORDS: LazyLock<Table> = LazyLock::new(Table::read);
 
 /// The words of each section.
-#[derive(Default)]
 pub(super) struct Table(HashMap<&'static str, Vec<&'static str>>);
 
 impl Table {
@@ -30,6 +29,11 @@ impl Table {
     /// The words of a section.
     pub(super) fn all(&self, name: &str) -> &[&'static str] {
         debug_assert!(self.0.contains_key(name), "no section {name}");
+        self.all_if_any(name)
+    }
+
+    /// The words of a section. None if there is no such section.
+    pub(super) fn all_if_any(&self, name: &str) -> &[&'static str] {
         self.0.get(name).map_or(&[], Vec::as_slice)
     }
 
