@@ -17,7 +17,7 @@ const PLAIN: f32 = -2.0;
 /// The score from which one of two words is, and one with a clause that is: what stands beside a rule,
 /// such as its reason, makes a sentence less like one.
 const CLAUSE: f32 = 3.0;
-/// No sentence that was learned from has more characters. Of a longer one, the clauses in its beginning are
+/// Hardly a sentence that was learned from has more characters. Of a longer one, the clauses in its beginning are
 /// judged.
 const LONGEST: usize = 240;
 
